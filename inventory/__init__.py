@@ -1,0 +1,1 @@
+"""DESIRE: hosts, deployments, the engine catalogue and wheel locks. Imports nothing else of eyas."""

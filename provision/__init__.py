@@ -1,0 +1,1 @@
+"""CONVERGE: shell, operations, releases, rollout. Imports checks and inventory."""

@@ -1,0 +1,82 @@
+"""The command line: parse, select hosts, call one function, print, exit code. Nothing else lives here.
+
+`invoke TASK --help` explains each task; exit codes are in inventory/errors.py.
+"""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from invoke import Collection, Context, Program, task
+from invoke.exceptions import Exit
+
+from inventory.errors import EyasError
+
+ROOT = Path(__file__).resolve().parent
+
+
+def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
+    """An invoke task whose errors become a message, one next step and eyas's exit code.
+
+    ``positional=[]`` because a required argument would otherwise swallow ``--help``.
+    """
+
+    def wrap(body: Callable[..., int | None]) -> Any:
+        @functools.wraps(body)
+        def run(c: Context, *args: Any, **kwargs: Any) -> None:
+            try:
+                code = body(c, *args, **kwargs)
+            except EyasError as e:
+                if kwargs.get("json"):
+                    print(json.dumps({"schema": 1, "error": e.message, "hint": e.hint, "host": e.host}))
+                raise Exit(f"error: {e}", e.exit_code) from e
+            except KeyboardInterrupt as e:
+                raise Exit("interrupted; run the same command again to finish", 130) from e
+            if code:
+                raise Exit(code=code)
+
+        return task(positional=[], help=help or {}, **options)(run)
+
+    return wrap
+
+
+@command(help={"fix": "Format and apply safe fixes instead of only reporting.", "yes": "Ask nothing."})
+def check(c: Context, fix: bool = False, yes: bool = False) -> int:
+    """The one contributor command: format, lint, types, unit tests, generated docs."""
+    steps = [
+        ["ruff", "format", *([] if fix else ["--check"]), "."],
+        ["ruff", "check", *(["--fix"] if fix else []), "."],
+        ["mypy"],
+        ["pytest", "-q", "-m", "not lab and not engine"],
+    ]
+    return _each(c, steps)
+
+
+@command(help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."})
+def test(c: Context, quick: bool = False, yes: bool = False) -> int:
+    """All tests; those that need Linux and root say so when they are skipped."""
+    return _each(c, [["pytest", "-q", *(["-m", "not lab and not engine"] if quick else [])]])
+
+
+def _each(c: Context, steps: list[list[str]]) -> int:
+    failed = [
+        s for s in steps if not c.run(" ".join([sys.executable, "-m", *map(_q, s)]), warn=True, pty=False).ok
+    ]
+    return 5 if failed else 0
+
+
+def _q(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def main() -> None:
+    """The console script `eyas`: the same tasks under one name."""
+    from importlib.metadata import version  # noqa: PLC0415 - costs 20 ms that tasks need not pay
+
+    Program(
+        name="eyas", namespace=Collection.from_module(sys.modules[__name__]), version=version("eyas")
+    ).run()
