@@ -39,7 +39,7 @@ def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[.
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], help=help or {}, **options)(run)
+        return task(positional=[], auto_shortflags=False, help=help or {}, **options)(run)
 
     return wrap
 
