@@ -30,7 +30,7 @@ def host_lock(shell: Shell, what: str) -> Iterator[None]:
     argv = (
         "python3",
         "-c",
-        _HOLD,
+        program("hold_lock.py").decode(),
         f"{layout.LOCK}/flock",
         f"{layout.LOCK}/owner.json",
         json.dumps(who),

@@ -46,5 +46,14 @@ def unit_path(unit_file: str) -> str:
     return f"/etc/systemd/system/{unit_file}"
 
 
+def credentials_dir(deployment: str) -> str:
+    return f"{ETC}/credentials/{deployment}"
+
+
 def api_key_path(deployment: str) -> str:
-    return f"{ETC}/credentials/{deployment}.api-key"
+    return f"{credentials_dir(deployment)}/api-key"
+
+
+def baseline_path(key: str) -> str:
+    """Recorded output of a target without speculation, to compare later releases with."""
+    return f"{STATE}/baselines/{key}.json"

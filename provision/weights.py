@@ -28,7 +28,7 @@ NEXT_STEP = {
     "gated-no-token": "the repo is gated: set hub_token (env:NAME or file:PATH) to a token that may read it",
     "gated-no-access": "the token works but access was not granted: accept the licence on its page",
     "bad-token": "the hub refuses the token: make a new one and update hub_token",
-    "forbidden": "the token is fine but has no right to this repo: fine-grained tokens need 'read gated repos'",
+    "forbidden": "the token is fine but may not read this repo: fine-grained tokens need 'read gated repos'",
     "repo-missing": "check the spelling; `invoke check-pair` names the nearest existing repos",
     "revision-missing": "that commit or branch does not exist: `invoke pin` writes today's commit",
     "missing": "a file of the pinned commit is gone from the hub: pin a newer commit",
