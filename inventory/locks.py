@@ -52,8 +52,12 @@ class Target:
     @property
     def name(self) -> str:
         """The lock's name, e.g. ``vllm-0.33.0-cu130-cp312``."""
-        tag = "cp" + self.python.replace(".", "")
-        return f"{self.engine}-{self.engine_version}-{self.accelerator}-{tag}"
+        return f"{self.engine}-{self.engine_version}-{self.accelerator}-{self.python_tag}"
+
+    @property
+    def python_tag(self) -> str:
+        """The wheel tag of the Python, e.g. ``cp312``."""
+        return "cp" + self.python.replace(".", "")
 
     @property
     def machine(self) -> str:

@@ -20,6 +20,7 @@ from inventory.errors import CheckRefused, EyasError, HostUnreachable, Inventory
 from inventory.load import find_deployment, load_deployment
 from inventory.model import Deployment, ModelRef
 from inventory.yamlfile import Document, Loc, parse_yaml, read_text
+from provision.localfile import replace_text
 
 __all__ = ["Pinned", "hub_commit", "pin_deployment"]
 
@@ -61,7 +62,7 @@ def pin_deployment(
             text = _edit(text, doc, loc, pin.commit)
             doc = parse_yaml(text, path)
     if any(pin.changed for pin in pins):
-        _replace(path, text)
+        replace_text(path, text, hint="copy it to inventory/deployments first")
     return pins
 
 
@@ -178,15 +179,3 @@ def _with(data: dict[str, object], loc: Loc, value: str) -> dict[str, object]:
     if rest and isinstance(inner, dict):
         return {**data, key: _with(inner, tuple(rest), value)}
     return {**data, key: value}
-
-
-def _replace(path: Path, text: str) -> None:
-    """Temp file and rename, the mode kept: never half a file."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temp.write_bytes(text.encode("utf-8"))
-        temp.chmod(path.stat().st_mode & 0o7777)
-        temp.replace(path)
-    except OSError as e:
-        temp.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {e.strerror}", hint="copy it to inventory/deployments") from e

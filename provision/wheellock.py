@@ -17,14 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import uv
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from uv import find_uv_bin
 
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, UsageError
 from inventory.locks import MARKER, SCHEMA, Target, WheelLock, accelerator, parse_lock
 from inventory.nearest import did_you_mean
+from provision.localfile import replace_text
 
 __all__ = ["PLATFORM", "PYTHON", "LockInfo", "compile_lock", "lock_engine", "requirement_lines"]
 
@@ -35,6 +36,7 @@ PLATFORM = "x86_64-manylinux_2_39"
 _ENGINES = ("sglang", "vllm")
 _TIMEOUT_S = 900
 _OFFLINE = "set UV_DEFAULT_INDEX to an index you can reach, or use --find-links DIR --no-index"
+_WHEELHOUSE = "add a wheel that fits to the wheelhouse, or drop the package with an override"
 
 #: What uv says (0.13), the class of error it is, and what to do about it. The first match counts.
 _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
@@ -43,6 +45,7 @@ _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
     ("Couldn't parse requirement", UsageError, "write requirements like name==1.2.3"),
     ("Failed to read `--find-links`", UsageError, "name a folder of wheels"),
     ("Unauthorized|Forbidden", HostUnreachable, "give uv the index's credentials (UV_INDEX_*, netrc)"),
+    ("network was disabled", HostUnreachable, "unset UV_OFFLINE"),
     ("Failed to fetch|error sending request|dns error|timed out", HostUnreachable, _OFFLINE),
     ("Python version .* does not satisfy", CheckRefused, "choose a Python the engine supports: --python"),
     (
@@ -51,7 +54,7 @@ _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
         "choose another version, --python, --platform",
     ),
     ("there (is|are) no versions? of|only .* available", CheckRefused, "choose a published version"),
-    ("not found in the provided package locations", CheckRefused, "add that wheel to the wheelhouse"),
+    ("not found in the provided package locations", CheckRefused, _WHEELHOUSE),
     ("not found in the package registry", CheckRefused, "correct the name, or add the index that has it"),
     ("No solution found", CheckRefused, "loosen the requirement that uv names"),
 )
@@ -115,6 +118,11 @@ def lock_engine(
     """
     _check_options(engine, engine_version, device, requirement_files, find_links, no_index=no_index)
     own = [f"{engine}=={engine_version}"] if engine else []
+    options = {
+        "engine": engine, "engine-version": engine_version, "python": python, "platform": platform,
+        "device": device, "requirement": requirement_files, "override": override_files,
+        "find-links": "DIR" if find_links else None, "no-index": no_index,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
         info = compile_lock(
             [*own, *(line for f in requirement_files for line in requirement_lines(Path(f)))],
@@ -124,7 +132,7 @@ def lock_engine(
             no_index=no_index,
             overrides=[line for f in override_files for line in requirement_lines(Path(f))],
             output=Path(temp),
-            made_by=_command(engine, engine_version, python, platform, device, no_index=no_index),
+            made_by=_command(options),
         )
     _check_device(device, info.lock.target)
     wanted = Path(output) if output else Path("inventory/locks")
@@ -163,13 +171,17 @@ def _check_device(device: str | None, target: Target) -> None:
         )
 
 
-def _command(
-    engine: str | None, version: str | None, python: str, platform: str, device: str | None, *, no_index: bool
-) -> str:
-    """How to make it again, without the paths of the machine it was made on."""
-    words = ["invoke lock", *([f"--engine {engine} --engine-version {version}"] if engine else [])]
-    words += [f"--python {python} --platform {platform}", *([f"--device {device}"] if device else [])]
-    return " ".join([*words, *(["--find-links DIR --no-index"] if no_index else [])])
+def _command(options: Mapping[str, str | Sequence[str] | bool | None]) -> str:
+    """How to make it again, without the folders of the machine it was made on."""
+    words = ["invoke lock"]
+    for name, value in options.items():
+        if isinstance(value, str):
+            words.append(f"--{name} {value}")
+        elif isinstance(value, Sequence):
+            words += [f"--{name} {Path(file).name}" for file in value]
+        elif value:
+            words.append(f"--{name}")
+    return " ".join(words)
 
 
 def requirement_lines(path: Path) -> list[str]:
@@ -230,18 +242,18 @@ def _resolve(
             *(["--no-index"] if no_index else []),
             *(["--find-links", str(find_links.resolve())] if find_links else []),
         ]  # fmt: skip
-        _run(argv, folder)
+        _run(argv, folder, no_index=no_index)
         return (folder / "lock.txt").read_text()
 
 
 def _uv() -> str:
     try:
-        return uv.find_uv_bin()
+        return find_uv_bin()
     except FileNotFoundError as e:
         raise UsageError("uv, which makes locks, is not installed", hint="./eyas check makes .venv") from e
 
 
-def _run(argv: Sequence[str], folder: Path) -> None:
+def _run(argv: Sequence[str], folder: Path, *, no_index: bool) -> None:
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
     try:
         done = subprocess.run(
@@ -252,14 +264,17 @@ def _run(argv: Sequence[str], folder: Path) -> None:
     except OSError as e:
         raise UsageError(f"cannot start {argv[0]}: {e.strerror}", hint="./eyas check makes .venv") from e
     if done.returncode:
-        raise _failure(done.stderr)
+        raise _failure(done.stderr, no_index=no_index)
 
 
-def _failure(stderr: str) -> EyasError:
-    said = re.sub(r"\s+", " ", stderr.replace("error: ", "", 1)).strip()[:1500]
+def _failure(stderr: str, *, no_index: bool = False) -> EyasError:
+    text = re.sub(r"\s*\[possible values:[^\]]*\]|\s*For more information.*", "", stderr).strip()
+    said = re.sub(r"\s*\n\s*", "\n    ", text.removeprefix("error: "))[:1500]
+    said = re.sub(r"://[^/\s@]+@", "://***@", said)
     for pattern, kind, hint in _SAID:
         if re.search(pattern, said):
-            return kind(f"no lock was made, uv says: {said}", hint=hint)
+            in_wheelhouse = no_index and kind is CheckRefused
+            return kind(f"no lock was made, uv says: {said}", hint=_WHEELHOUSE if in_wheelhouse else hint)
     return ChangeFailed(f"no lock was made, uv says: {said or 'nothing'}", hint="run again with UV_LOG=debug")
 
 
@@ -294,12 +309,5 @@ def _write(lock: WheelLock, path: Path) -> bool:
             return False
     except (EyasError, UnicodeDecodeError):
         pass  # a broken lock is replaced
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temp.write_text(lock.text, encoding="utf-8")
-        temp.replace(path)
-    except OSError as e:
-        temp.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {e.strerror}", hint="choose another --output") from e
+    replace_text(path, lock.text, hint="choose another --output")
     return True
