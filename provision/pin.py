@@ -142,20 +142,17 @@ def _refused(repo: str, revision: str, endpoint: str, e: Exception, *, with_toke
 def _edit(text: str, doc: Document, loc: Loc, commit: str) -> str:
     """The text with one revision replaced, or added below ``repo``; everything else byte for byte."""
     lines = text.splitlines(keepends=True)
-    at = doc.lines.get((*loc, "revision"))
-    if at is None:
-        at = doc.lines[(*loc, "repo")]
-        body = lines[at - 1].rstrip("\r\n")
-        indent = body[: len(body) - len(body.lstrip())]
-        new = f"{indent}revision: {commit}"
-        edited = [*lines[: at - 1], body + "\n", new + "\n", *lines[at:]]
-    else:
-        body = lines[at - 1].rstrip("\r\n")
-        end = lines[at - 1][len(body) :]
+    at = doc.lines.get((*loc, "revision")) or doc.lines[(*loc, "repo")]
+    body = lines[at - 1].rstrip("\r\n")
+    end = lines[at - 1][len(body) :]
+    if (*loc, "revision") in doc.lines:
         match = _LINE.fullmatch(body)
-        edited = list(lines)
-        edited[at - 1] = f"{match['head']}{commit}{match['tail']}{end}" if match else lines[at - 1]
-    result = "".join(edited)
+        lines[at - 1] = f"{match['head']}{commit}{match['tail']}{end}" if match else body + end
+    else:
+        indent = body[: len(body) - len(body.lstrip())]
+        newline = "\r\n" if "\r\n" in text else "\n"
+        lines[at - 1] = f"{body}{newline}{indent}revision: {commit}{end}"
+    result = "".join(lines)
     if not _only_changed(doc, result, (*loc, "revision"), commit):
         raise InventoryError(
             f"{doc.path}:{at}: cannot edit this line without touching more than the revision",

@@ -47,7 +47,11 @@ _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
     ("Unauthorized|Forbidden", HostUnreachable, "give uv the index's credentials (UV_INDEX_*, netrc)"),
     ("network was disabled", HostUnreachable, "unset UV_OFFLINE"),
     ("Failed to fetch|error sending request|dns error|timed out", HostUnreachable, _OFFLINE),
-    ("Python version .* does not satisfy", CheckRefused, "choose a Python the engine supports: --python"),
+    (
+        "Python version .* does not satisfy|requires Python ",
+        CheckRefused,
+        "choose a Python it supports: --python",
+    ),
     (
         "no usable wheels|no wheels with a matching",
         CheckRefused,
@@ -273,7 +277,7 @@ def _failure(stderr: str, *, no_index: bool = False) -> EyasError:
     said = re.sub(r"://[^/\s@]+@", "://***@", said)
     for pattern, kind, hint in _SAID:
         if re.search(pattern, said):
-            in_wheelhouse = no_index and kind is CheckRefused
+            in_wheelhouse = no_index and kind is CheckRefused and "--python" not in hint
             return kind(f"no lock was made, uv says: {said}", hint=_WHEELHOUSE if in_wheelhouse else hint)
     return ChangeFailed(f"no lock was made, uv says: {said or 'nothing'}", hint="run again with UV_LOG=debug")
 

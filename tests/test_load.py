@@ -161,7 +161,7 @@ NESTED = [
     (b"engine: \xff\xfe\n", "box.yml:1: not UTF-8"),
     (b"\x00\x01\x02", "box.yml: not YAML"),
     (b"\x7fELF\x02\x01", "box.yml: not YAML"),
-    ("[" * 400, "box.yml: nested too deeply"),
+    ("[" * 900, "box.yml: nested too deeply"),
     (b"# " + b"x" * (2 * 1024 * 1024), "larger than 2048 KiB"),
 ]
 

@@ -1,4 +1,4 @@
-"""Wheel locks: the committed ones are whole, their identity is their content, and uv's refusals are explained."""
+"""Wheel locks: the committed ones are whole, their identity is their content, refusals are explained."""
 
 import base64
 import hashlib
@@ -213,7 +213,7 @@ def test_the_command_line_names_the_lock_by_its_content(house: Path, tmp_path: P
         (["vllm==9.1"], {"overrides": []}, CheckRefused, "triton was not found"),
         (["vllm==9.1"], {"python": "3.11"}, CheckRefused, "torch==2.0"),
         (["vllm==9.1"], {"platform": "aarch64-manylinux_2_39"}, CheckRefused, "torch==2.0"),
-        (["new"], {}, CheckRefused, "Python>=3.13"),
+        (["new"], {}, CheckRefused, "Python >=3.13"),
         (["vllm==9.1"], {"platform": "amiga"}, UsageError, "invalid value 'amiga'"),
         (["vllm==9.1"], {"python": "three"}, UsageError, "'three' is not a version"),
         (["vllm=="], {}, UsageError, "requirement 'vllm=='"),
