@@ -18,6 +18,7 @@ from inventory.errors import EyasError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments
 from provision import wheellock
+from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
 
 ROOT = Path(__file__).resolve().parent
@@ -143,7 +144,7 @@ def lock(
 
     Reads metadata only, downloads no engine. uv's own configuration says where wheels come from.
     """
-    info = wheellock.lock_engine(
+    info = lock_engine(
         engine,
         engine_version,
         python=python,

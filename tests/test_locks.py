@@ -19,9 +19,19 @@ from inventory.errors import (
     InventoryError,
     UsageError,
 )
-from inventory.locks import SHIPPED, WheelLock, accelerator, find_lock, list_locks, parse_lock, read_lock
+from inventory.locks import (
+    SHIPPED,
+    WheelLock,
+    accelerator,
+    find_lock,
+    list_locks,
+    lock_for,
+    parse_lock,
+    read_lock,
+)
 from provision import wheellock
-from provision.wheellock import compile_lock, lock_engine, requirement_lines
+from provision.lockcommand import lock_engine, requirement_lines
+from provision.wheellock import compile_lock
 
 DIGEST = "a" * 64
 HEAD = (
@@ -137,6 +147,24 @@ def test_an_unknown_lock_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         find_lock("vllm-0.33.0-cu130-cp311", root=tmp_path)
     assert caught.value.hint == "did you mean vllm-0.33.0-cu130-cp312?"
+
+
+def test_a_lock_is_chosen_by_engine_version_device_and_python(tmp_path: Path) -> None:
+    for name in (
+        "vllm-1.0-cu130-cp312",
+        "vllm-1.0-cpu-cp312",
+        "vllm-1.0.1-cu130-cp312",
+        "vllm-1.0-cpu-cp311",
+    ):
+        (tmp_path / f"{name}.txt").write_text(HEAD + PIN)
+    assert lock_for("vllm", "1.0", "cuda", root=tmp_path).name == "vllm-1.0-cu130-cp312"
+    assert lock_for("vllm", "1.0", "cpu", python="3.11", root=tmp_path).name == "vllm-1.0-cpu-cp311"
+    (tmp_path / "vllm-1.0-cu128-cp312.txt").write_text(HEAD + PIN)
+    with pytest.raises(UsageError, match=r"several .* vllm-1\.0-cu128-cp312, vllm-1\.0-cu130-cp312"):
+        lock_for("vllm", "1.0", "cuda", root=tmp_path)
+    with pytest.raises(UsageError) as caught:
+        lock_for("vllm", "2.0", "cuda", python="3.11", root=tmp_path)
+    assert caught.value.hint == "invoke lock --engine vllm --engine-version 2.0 --python 3.11"
 
 
 # --- compiling, against a wheelhouse of tiny wheels ---
