@@ -224,5 +224,5 @@ def lock_for(
         )
     if len(fitting) > 1:
         names = ", ".join(sorted(fitting))
-        raise UsageError(f"several wheel locks fit: {names}", hint=f"set lock: {sorted(fitting)[-1]}")
+        raise UsageError(f"several wheel locks fit: {names}", hint=f"set lock: {max(fitting)}")
     return find_lock(fitting[0], root=root)
