@@ -24,7 +24,7 @@ from checks.modelmeta.errors import (
 )
 from checks.modelmeta.meta import FileInfo
 
-__all__ = ["HubSource", "MirrorSource", "check_repo_id"]
+__all__ = ["HubSource", "MirrorSource", "check_repo_id", "hub_token"]
 
 #: A mirror has no listing: these are asked for, and the shards that the index names.
 MIRROR_FILES = (
@@ -40,6 +40,13 @@ def check_repo_id(repo: str) -> None:
     """Refuse what no hub repository can be called, before any request."""
     if not _REPO_ID.fullmatch(repo) or repo.endswith((".git", "-", ".")):
         raise NotAModel(f"{repo!r} is not a repository name", hint="write it as owner/name, or give a folder")
+
+
+def hub_token() -> str | None:
+    """The operator's token where the hub's own tools look for it: HF_TOKEN, else the file they log in to."""
+    from huggingface_hub import get_token  # noqa: PLC0415 - half a second that only this needs
+
+    return get_token()
 
 
 class _Bearer(requests.auth.AuthBase):
