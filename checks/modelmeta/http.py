@@ -5,6 +5,7 @@ classes of a private HTTP library that changed between major versions, and impor
 of a command that should answer in one. The hub's error vocabulary (``X-Error-Code``) is mapped here.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import quote
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util import Retry
 
 from checks.modelmeta.errors import (
@@ -32,6 +34,8 @@ MIRROR_FILES = (
     "pytorch_model.bin", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
     "tokenizer.model", "chat_template.jinja",
 )  # fmt: skip
+#: A repository's listing; the largest public ones take a few MB.
+LISTING_LIMIT = 64 << 20
 _REPO_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]{0,95}")
 _WAIT = re.compile(r"\bt=(\d+)")
 
@@ -104,7 +108,7 @@ class _Client:
                 f"{self.endpoint}: the TLS certificate is not accepted: {_short(error)}",
                 hint="a proxy that inspects TLS? set REQUESTS_CA_BUNDLE to its authority's file",
             )
-        if isinstance(error, requests.Timeout):
+        if _timed_out(error):
             return HubUnreachable(
                 f"{self.endpoint} gave no answer within {self._timeout:g} s",
                 hint="check network and proxy (HTTPS_PROXY), or give a local folder",
@@ -118,9 +122,14 @@ class _Client:
             hint="check network and proxy (HTTPS_PROXY), name another --endpoint, or give a local folder",
         )
 
+    def close(self) -> None:
+        self._session.close()
+
     def refuse_server_trouble(self, response: requests.Response) -> None:
         """Raise for 429 and 5xx, which say nothing about the model."""
         code = response.status_code
+        if code >= 400:
+            response.close()
         if code == 429:
             wait = _retry_after(response.headers)
             when = f"in {wait} s" if wait is not None else "in a few minutes"
@@ -147,6 +156,9 @@ class HubSource:
         self._revision = revision
         self._client = _Client(endpoint, token, timeout)
 
+    def close(self) -> None:
+        self._client.close()
+
     def files(self) -> Mapping[str, FileInfo]:
         """Names, sizes and hashes at the revision; resolves ``commit``."""
         url = f"{self._client.endpoint}/api/models/{self.label}/revision/{quote(self._revision, safe='')}"
@@ -160,6 +172,7 @@ class HubSource:
     def read(self, name: str, limit: int) -> bytes | None:
         response = self._client.get(self._resolve(name))
         if response.status_code == 404 and response.headers.get("X-Error-Code") == "EntryNotFound":
+            response.close()
             return None
         self._judge(response)
         return self._client.body(response, limit)
@@ -175,9 +188,10 @@ class HubSource:
     def _json(self, url: str) -> dict[str, Any]:
         response = self._client.get(url)
         self._judge(response)
+        raw = self._client.body(response, LISTING_LIMIT)
         try:
-            decoded = response.json()
-        except requests.RequestException as e:
+            decoded = json.loads(raw)
+        except (ValueError, RecursionError) as e:
             kind = response.headers.get("Content-Type", "no content type")
             raise self._no_hub(f"it sent {kind}, not JSON") from e
         if not isinstance(decoded, dict):
@@ -249,6 +263,9 @@ class MirrorSource:
         self._client = _Client(url, token, timeout)
         self._sizes: dict[str, int | None] = {}
 
+    def close(self) -> None:
+        self._client.close()
+
     def files(self) -> Mapping[str, FileInfo]:
         found = {name: size for name in MIRROR_FILES if (size := self.size(name)) is not None}
         if "config.json" not in found:
@@ -284,7 +301,7 @@ class MirrorSource:
             raise HubDenied(
                 f"{self.label} refuses access ({response.status_code})",
                 slug="hf-unauthorized" if response.status_code == 401 else "hf-forbidden",
-                hint="check the mirror's credentials",
+                hint="eyas sends no credentials to a mirror: open it to this machine, or copy the model to a folder",
             )
         return response.status_code >= 400 and response.status_code != 416
 
@@ -319,6 +336,12 @@ def _retry_after(headers: Mapping[str, str]) -> int | None:
         return int(headers["Retry-After"])
     found = _WAIT.search(headers.get("RateLimit", ""))
     return int(found[1]) if found else None
+
+
+def _timed_out(error: Exception) -> bool:
+    """With retries in place a read timeout arrives wrapped as a connection error."""
+    cause = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(error, requests.Timeout | ReadTimeoutError) or isinstance(cause, ReadTimeoutError)
 
 
 def _short(error: Exception) -> str:

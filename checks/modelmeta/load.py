@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 from checks.facts import Missing
@@ -38,7 +39,11 @@ def load_model_meta(
     seconds per read, ``tokenizer=False`` skips those files (up to some 20 MB). Raises NotAModel,
     WeightsBroken, RepoMissing, RevisionMissing, HubDenied, RateLimited or HubUnreachable.
     """
-    source = _source(ref, endpoint or DEFAULT_ENDPOINT, token, timeout)
+    with closing(_source(ref, endpoint or DEFAULT_ENDPOINT, token, timeout)) as source:
+        return _read(source, tokenizer=tokenizer)
+
+
+def _read(source: Source, *, tokenizer: bool) -> ModelMeta:
     files = dict(source.files())
     config = _json_file(source, "config.json")
     if config is None:

@@ -44,7 +44,7 @@ def _from_fast(
     added = {
         str(t["content"]): int(t["id"])
         for t in entries
-        if isinstance(t, dict) and {"content", "id"} <= set(t)
+        if isinstance(t, dict) and "content" in t and isinstance(t.get("id"), int)
     }
     vocab = model["vocab"]
     ids = vocab if isinstance(vocab, dict) else {str(v[0]): i for i, v in enumerate(vocab) if v}
