@@ -13,7 +13,7 @@ from checks.modelmeta.errors import (
     RevisionMissing,
     WeightsBroken,
 )
-from checks.modelmeta.http import hub_token
+from checks.modelmeta.hub import hub_token
 from checks.modelmeta.load import load_model_meta
 from checks.modelmeta.meta import FileInfo, ModelMeta, TensorInfo, TokenizerInfo
 from checks.modelmeta.ref import model_ref

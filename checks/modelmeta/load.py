@@ -10,8 +10,9 @@ from typing import Any
 from checks.facts import Missing
 from checks.modelmeta.errors import NotAModel, WeightsBroken
 from checks.modelmeta.headers import read_header
-from checks.modelmeta.http import HubSource, MirrorSource
+from checks.modelmeta.hub import HubSource
 from checks.modelmeta.meta import FileInfo, ModelMeta, TensorInfo
+from checks.modelmeta.mirror import MirrorSource
 from checks.modelmeta.source import FolderSource, Source
 from checks.modelmeta.tokenizer import read_tokenizer
 from inventory.model import ModelRef

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from checks.modelmeta.http import check_repo_id
+from checks.modelmeta.hub import check_repo_id
 from inventory.errors import UsageError
 from inventory.model import ModelRef
 

@@ -1,4 +1,4 @@
-"""Where the bytes come from: one small protocol, a folder here, HTTP in `checks.modelmeta.http`."""
+"""Where the bytes come from: one small protocol, a folder here, HTTP in `hub` and `mirror`."""
 
 import re
 from collections.abc import Mapping

@@ -71,7 +71,7 @@ BASES: dict[str, tuple[dict[str, Any], Shapes]] = {
 }
 
 
-def header(shapes: Shapes, dtype: str = "F32") -> bytes:
+def header(shapes: Mapping[str, tuple[int, ...]], dtype: str = "F32") -> bytes:
     """A safetensors header for these tensors, laid out one after the other."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -83,7 +83,7 @@ def header(shapes: Shapes, dtype: str = "F32") -> bytes:
     return struct.pack("<Q", len(raw)) + raw
 
 
-def write_safetensors(path: Path, shapes: Shapes, dtype: str = "F32") -> None:
+def write_safetensors(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str = "F32") -> None:
     head = header(shapes, dtype)
     with path.open("wb") as f:
         f.write(head)

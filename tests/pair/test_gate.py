@@ -16,8 +16,8 @@ from inventory.errors import UsageError
 from inventory.model import ModelRef
 from tests.pair.making import make, tokenizer
 
-QWEN = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-SPECULATORS = {
+QWEN: dict[str, Any] = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+SPECULATORS: dict[str, Any] = {
     "architectures": ["Eagle3Speculator"],
     "model_type": None,
     "eagle_config": None,
@@ -260,7 +260,7 @@ CASES = [
         "eagle3",
         ("spec-weights-layout",),
         draft={"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}},
-        error="Tried to load weights of size torch.Size([256, 768])to a parameter of size torch.Size([256, 512])",
+        error="weights of size torch.Size([256, 768])to a parameter of size torch.Size([256, 512])",
     ),
     T("four layers", "eagle3", draft={"num_aux_hidden_states": 4}, tensors={"fc.weight": (256, 1024)}),
     T(
