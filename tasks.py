@@ -5,6 +5,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -157,6 +158,63 @@ def lock(
         output=output,
     )
     show_lock(info, as_json=json)
+
+
+@command(
+    name="check-pair",
+    help={
+        "target": "The model to serve: hub repository (owner/name[@revision]), folder, or a mirror's URL.",
+        "draft": "The head or small model that drafts for it, given the same way.",
+        "engine": "vllm or sglang.",
+        "engine-version": "Version to judge for; default: the newest known.",
+        "tensor-parallel": "Cards that the target is split over.",
+        "draft-tensor-parallel": "Cards that the draft is split over, if it is to be given.",
+        "pipeline-parallel": "Pipeline stages.",
+        "max-model-len": "Longest request in tokens; default: what the target was made for.",
+        "method": "eagle, eagle3, draft_model, mtp; default: what the draft's files are.",
+        "endpoint": "A hub other than the public one.",
+        "json": "Print one JSON document.",
+    },
+)
+def check_pair(
+    c: Context,
+    target: str = "",
+    draft: str = "",
+    engine: str = "vllm",
+    engine_version: str = "auto",
+    tensor_parallel: str = "1",
+    draft_tensor_parallel: str = "",
+    pipeline_parallel: str = "1",
+    max_model_len: str = "",
+    method: str = "",
+    endpoint: str = "",
+    json: bool = False,
+) -> int:
+    """Does this draft fit this target? Answered from metadata alone; no weights are downloaded.
+
+    Exit code 0: it fits, perhaps with a warning; 4: refused, or not on the hub; 3: nobody could look.
+    """
+    from checks import modelmeta, pairgate  # noqa: PLC0415 - requests loads only where it is used
+    from checks.pairgate.report import show  # noqa: PLC0415
+
+    want = pairgate.want_from(
+        engine=engine,
+        version=engine_version,
+        method=method,
+        tensor_parallel=tensor_parallel,
+        draft_tensor_parallel=draft_tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_model_len=max_model_len,
+    )
+    verdict = pairgate.judge(
+        modelmeta.model_ref(target, "--target"),
+        modelmeta.model_ref(draft, "--draft"),
+        want,
+        endpoint=endpoint or os.environ.get("HF_ENDPOINT"),
+        token=modelmeta.hub_token(),
+    )
+    show(verdict, target, draft, want, as_json=json)
+    return 4 if verdict.verdict == "refuse" else 0
 
 
 def _each(steps: list[list[str]]) -> int:
