@@ -63,9 +63,24 @@ def test_one_spelling_per_role_and_one_row_per_name(engine: str) -> None:
 def test_plain_roles_have_no_gap(engine: str) -> None:
     """Every version can say these; a gap is a typing error in the data."""
     always = set(
-        "model revision served_model_name host port tensor_parallel dtype quantization kv_cache_dtype "
-        "max_model_len memory_fraction max_num_seqs max_num_batched_tokens enforce_eager "
-        "enable_prefix_caching trust_remote_code".split()
+        [
+            "model",
+            "revision",
+            "served_model_name",
+            "host",
+            "port",
+            "tensor_parallel",
+            "dtype",
+            "quantization",
+            "kv_cache_dtype",
+            "max_model_len",
+            "memory_fraction",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "enforce_eager",
+            "enable_prefix_caching",
+            "trust_remote_code",
+        ]
     )
     for version in CATALOGUE.releases(engine):
         assert always - set(CATALOGUE.release(engine, version).flags) == set(), version
