@@ -16,7 +16,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from inventory import patterns
 from inventory.ansible_files import VariableFiles, parse_ini, parse_yaml_tree
-from inventory.errors import InventoryError
+from inventory.errors import InventoryError, UsageError
 from inventory.groups import Tree
 from inventory.model import Host
 from inventory.yamlfile import VAULTED, parse_yaml, read_text
@@ -25,6 +25,8 @@ __all__ = ["DEFAULT_FILES", "Inventory", "default_inventory", "load_inventory"]
 
 #: Where an inventory is looked for, below the current folder, when none is named.
 DEFAULT_FILES = ("inventory/hosts.yml", "inventory/hosts.yaml", "inventory/hosts.ini")
+
+_NO_INVENTORY = "give --inventory FILE, or write inventory/hosts.yml like inventory/hosts.example.yml"
 
 _YAML = {".yml", ".yaml", ".json"}
 _SCRIPTS = {".py", ".sh", ".rb", ".pl"}
@@ -45,7 +47,13 @@ class Inventory:
         A plain name (``box``, ``user@box``, an address) that is not in the inventory is taken as it is, for
         ssh_config to resolve.
         """
-        names = patterns.match(patterns.split(pattern), self._names, self.groups)
+        parts = patterns.split(pattern)
+        try:
+            names = patterns.match(parts, self._names, self.groups)
+        except UsageError as e:
+            if self.source is not None:
+                raise
+            raise UsageError(f"{e.message} (no inventory was found)", hint=_NO_INVENTORY) from e
         return [self.hosts[n] if n in self.hosts else _outside(n) for n in names]
 
     @cached_property
