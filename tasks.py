@@ -15,6 +15,10 @@ from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
 
 from inventory.errors import EyasError
+from inventory.hosts import default_inventory
+from inventory.load import list_deployments
+from provision import wheellock
+from provision.show import show_deployments, show_hosts, show_lock, show_pins
 
 ROOT = Path(__file__).resolve().parent
 
@@ -60,6 +64,98 @@ def check(c: Context, fix: bool = False, yes: bool = False) -> int:
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
     return _each([["pytest", "-q", *(["-m", "not lab and not engine"] if quick else [])]])
+
+
+@command(
+    help={
+        "limit": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, &both, ~regex. Default: all.",
+        "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+        "json": "One JSON document instead of a table.",
+    }
+)
+def hosts(c: Context, limit: str | None = "all", inventory: str | None = None, json: bool = False) -> None:
+    """The hosts of the inventory, with address, groups and deployment."""
+    found = default_inventory(inventory)
+    show_hosts(found, found.select(limit), as_json=json)
+
+
+@command(help={"json": "One JSON document instead of a table."})
+def deployments(c: Context, json: bool = False) -> int:
+    """The deployments that can be served by name; a broken file is named with its line (exit 2)."""
+    return show_deployments(list_deployments(), as_json=json)
+
+
+@command(
+    help={
+        "deployment": "Name or file of the deployment.",
+        "update": "Also move a model that is already pinned.",
+        "revision": "Branch or tag to pin, instead of the one written (or main, with --update).",
+        "json": "One JSON document.",
+    }
+)
+def pin(
+    c: Context,
+    deployment: str | None = None,
+    update: bool = False,
+    revision: str | None = None,
+    json: bool = False,
+) -> None:
+    """Write today's commits of a deployment's models into its file, so that nothing moves by itself.
+
+    The hub is HF_ENDPOINT; the token is the deployment's hub_token, else HF_TOKEN.
+    """
+    from provision.pin import pin_deployment  # noqa: PLC0415 - the hub's client takes half a second to import
+
+    show_pins(pin_deployment(deployment or "", update=update, revision=revision), as_json=json)
+
+
+@command(
+    iterable=["requirement", "override"],
+    help={
+        "engine": "vllm or sglang.",
+        "engine-version": "Exact version, like 0.33.0.",
+        "python": "Python of the host, like 3.12 (Ubuntu 24.04).",
+        "platform": "Platform of the host as uv names it: architecture and oldest glibc.",
+        "device": "cuda or cpu: refuse a lock that resolved to the other.",
+        "requirement": "File with further requirements; may be repeated.",
+        "override": "File with requirements that replace others; \"x ; sys_platform == 'never'\" drops x.",
+        "find-links": "Folder of wheels to look in.",
+        "no-index": "Use only that folder: with --find-links, proves that a wheelhouse is complete.",
+        "output": "File or folder to write to. Default: inventory/locks.",
+        "json": "One JSON document.",
+    },
+)
+def lock(
+    c: Context,
+    requirement: list[str],
+    override: list[str],
+    engine: str | None = None,
+    engine_version: str | None = None,
+    python: str = wheellock.PYTHON,
+    platform: str = wheellock.PLATFORM,
+    device: str | None = None,
+    find_links: str | None = None,
+    no_index: bool = False,
+    output: str | None = None,
+    json: bool = False,
+) -> None:
+    """Resolve an engine into a complete wheel lock with hashes for a host's Python and platform.
+
+    Reads metadata only, downloads no engine. uv's own configuration says where wheels come from.
+    """
+    info = wheellock.lock_engine(
+        engine,
+        engine_version,
+        python=python,
+        platform=platform,
+        device=device,
+        requirement_files=requirement,
+        override_files=override,
+        find_links=find_links,
+        no_index=no_index,
+        output=output,
+    )
+    show_lock(info, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:

@@ -40,6 +40,11 @@ class Host(_Strict):
     groups: tuple[str, ...] = ()
     vars: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def explicit_port(self) -> int | None:
+        """The port the inventory names; None leaves it to ssh_config."""
+        return self.port if "port" in self.model_fields_set else None
+
 
 class ModelRef(_Strict):
     """Where a model comes from: exactly one of a hub repo, a folder on the operator's machine, a mirror.

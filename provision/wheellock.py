@@ -1,0 +1,305 @@
+"""Make a wheel lock: uv resolves an engine for the target's Python and platform, from metadata alone.
+
+Nothing big is downloaded and nothing is built; only wheels count, so "no wheel for this platform" is found
+here and not on the host. Where wheels come from is uv's own configuration (``UV_DEFAULT_INDEX``, uv.toml) or
+a local wheelhouse; no index or path is written into the lock.
+"""
+
+import datetime as dt
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import uv
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, UsageError
+from inventory.locks import MARKER, SCHEMA, Target, WheelLock, accelerator, parse_lock
+from inventory.nearest import did_you_mean
+
+__all__ = ["PLATFORM", "PYTHON", "LockInfo", "compile_lock", "lock_engine", "requirement_lines"]
+
+#: Ubuntu 24.04: Python 3.12, glibc 2.39.
+PYTHON = "3.12"
+PLATFORM = "x86_64-manylinux_2_39"
+
+_ENGINES = ("sglang", "vllm")
+_TIMEOUT_S = 900
+_OFFLINE = "set UV_DEFAULT_INDEX to an index you can reach, or use --find-links DIR --no-index"
+
+#: What uv says (0.13), the class of error it is, and what to do about it. The first match counts.
+_SAID: tuple[tuple[str, type[EyasError], str], ...] = (
+    ("invalid value .* for '--python-platform", UsageError, f"name a platform like {PLATFORM}"),
+    ("invalid value .* for '--python-version", UsageError, f"name a Python like {PYTHON}"),
+    ("Couldn't parse requirement", UsageError, "write requirements like name==1.2.3"),
+    ("Failed to read `--find-links`", UsageError, "name a folder of wheels"),
+    ("Unauthorized|Forbidden", HostUnreachable, "give uv the index's credentials (UV_INDEX_*, netrc)"),
+    ("Failed to fetch|error sending request|dns error|timed out", HostUnreachable, _OFFLINE),
+    ("Python version .* does not satisfy", CheckRefused, "choose a Python the engine supports: --python"),
+    (
+        "no usable wheels|no wheels with a matching",
+        CheckRefused,
+        "choose another version, --python, --platform",
+    ),
+    ("there (is|are) no versions? of|only .* available", CheckRefused, "choose a published version"),
+    ("not found in the provided package locations", CheckRefused, "add that wheel to the wheelhouse"),
+    ("not found in the package registry", CheckRefused, "correct the name, or add the index that has it"),
+    ("No solution found", CheckRefused, "loosen the requirement that uv names"),
+)
+
+
+@dataclass(frozen=True)
+class LockInfo:
+    """The lock, where it was written, whether that changed the file, and how long resolving took."""
+
+    lock: WheelLock
+    path: Path
+    changed: bool
+    seconds: float
+
+
+def compile_lock(
+    requirements: Sequence[str],
+    *,
+    python: str = PYTHON,
+    platform: str = PLATFORM,
+    find_links: Path | None = None,
+    no_index: bool = False,
+    overrides: Sequence[str] = (),
+    output: Path,
+    made_by: str = "",
+) -> LockInfo:
+    """Resolve ``requirements`` (lines of a requirements file) into a lock.
+
+    ``overrides`` replace a requirement wherever it appears; ``name ; sys_platform == 'never'`` drops it.
+    ``output`` is a file, or an existing folder in which the lock gets its own name. The file is replaced only
+    as a whole, and left alone when it already pins the same set. Raises UsageError, HostUnreachable (the
+    index) or CheckRefused (no such version, no wheel that fits).
+    """
+    _check(requirements, python, find_links)
+    started = time.monotonic()
+    pins = _resolve(requirements, python, platform, find_links, overrides, no_index=no_index)
+    packages = _packages(pins)
+    target = _target(requirements, packages, python, platform)
+    path = output / f"{target.name}.txt" if output.is_dir() else output
+    lock = parse_lock(_header(target, made_by) + pins, path)
+    changed = _write(lock, path)
+    return LockInfo(lock, path, changed, time.monotonic() - started)
+
+
+def lock_engine(
+    engine: str | None,
+    engine_version: str | None,
+    *,
+    python: str = PYTHON,
+    platform: str = PLATFORM,
+    device: str | None = None,
+    requirement_files: Sequence[str] = (),
+    override_files: Sequence[str] = (),
+    find_links: str | None = None,
+    no_index: bool = False,
+    output: str | None = None,
+) -> LockInfo:
+    """``compile_lock`` for the command line: options checked, files read, the lock named by its content.
+
+    ``device`` ("cuda", "cpu") refuses, before anything is written, a set that computes on the other.
+    """
+    _check_options(engine, engine_version, device, requirement_files, find_links, no_index=no_index)
+    own = [f"{engine}=={engine_version}"] if engine else []
+    with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
+        info = compile_lock(
+            [*own, *(line for f in requirement_files for line in requirement_lines(Path(f)))],
+            python=python,
+            platform=platform,
+            find_links=Path(find_links) if find_links else None,
+            no_index=no_index,
+            overrides=[line for f in override_files for line in requirement_lines(Path(f))],
+            output=Path(temp),
+            made_by=_command(engine, engine_version, python, platform, device, no_index=no_index),
+        )
+    _check_device(device, info.lock.target)
+    wanted = Path(output) if output else Path("inventory/locks")
+    path = wanted if wanted.suffix == ".txt" else wanted / f"{info.lock.target.name}.txt"
+    return replace(info, lock=parse_lock(info.lock.text, path), path=path, changed=_write(info.lock, path))
+
+
+def _check_options(
+    engine: str | None,
+    version: str | None,
+    device: str | None,
+    files: Sequence[str],
+    find_links: str | None,
+    *,
+    no_index: bool,
+) -> None:
+    example = "invoke lock --engine vllm --engine-version 0.33.0"
+    if engine is not None and engine not in _ENGINES:
+        raise UsageError(f"engine {engine!r} is not known", hint=did_you_mean(engine, _ENGINES))
+    if bool(engine) != bool(version) or not (engine or files):
+        raise UsageError("--engine and --engine-version belong together", hint=example)
+    if device not in {None, "cuda", "cpu"}:
+        raise UsageError(f"device {device!r} is not cuda or cpu", hint="--device cuda")
+    if no_index and not find_links:
+        raise UsageError("--no-index leaves nowhere to look", hint="add --find-links DIR")
+
+
+def _check_device(device: str | None, target: Target) -> None:
+    found = "cuda" if target.accelerator.startswith("cu") else "cpu"
+    if device and device != found:
+        raise CheckRefused(
+            f"{target.engine} {target.engine_version} resolves to {target.accelerator}, not to {device}",
+            hint="a CPU build comes from a wheelhouse: --find-links DIR --no-index --requirement FILE"
+            if device == "cpu"
+            else "leave the CPU wheelhouse out",
+        )
+
+
+def _command(
+    engine: str | None, version: str | None, python: str, platform: str, device: str | None, *, no_index: bool
+) -> str:
+    """How to make it again, without the paths of the machine it was made on."""
+    words = ["invoke lock", *([f"--engine {engine} --engine-version {version}"] if engine else [])]
+    words += [f"--python {python} --platform {platform}", *([f"--device {device}"] if device else [])]
+    return " ".join([*words, *(["--find-links DIR --no-index"] if no_index else [])])
+
+
+def requirement_lines(path: Path) -> list[str]:
+    """The lines of a requirements or overrides file, without comments. Raises UsageError for options."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"cannot read {path}: {e}", hint="name a requirements file") from e
+    lines = [re.sub(r"(^|\s)#.*$", "", line).strip() for line in text.splitlines()]
+    for line in lines:
+        if line.startswith("-"):
+            raise UsageError(f"{path}: option {line!r} is not allowed here", hint="write requirements only")
+    return [line for line in lines if line]
+
+
+def _check(requirements: Sequence[str], python: str, find_links: Path | None) -> None:
+    if not requirements:
+        raise UsageError("nothing to lock", hint="name --engine and --engine-version, or --requirement FILE")
+    if not re.fullmatch(r"3\.\d{1,2}", python):
+        raise UsageError(f"Python {python!r} is not a version like 3.12", hint="--python 3.12")
+    if find_links is not None and not find_links.is_dir():
+        raise UsageError(f"{find_links} is not a folder of wheels", hint="name a folder with --find-links")
+    for line in requirements:
+        _requirement(line)
+
+
+def _requirement(line: str) -> Requirement:
+    try:
+        wanted = Requirement(line)
+    except InvalidRequirement as e:
+        raise UsageError(f"requirement {line!r}: {str(e).splitlines()[0]}", hint="name==1.2.3") from e
+    if wanted.url:
+        raise UsageError(
+            f"requirement {line!r} names a URL, which no other host has", hint="use --find-links"
+        )
+    return wanted
+
+
+def _resolve(
+    requirements: Sequence[str],
+    python: str,
+    platform: str,
+    find_links: Path | None,
+    overrides: Sequence[str],
+    *,
+    no_index: bool,
+) -> str:
+    """What uv answers: sorted ``name==version`` lines with hashes."""
+    with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
+        folder = Path(temp)
+        (folder / "lock.in").write_text("\n".join(requirements) + "\n")
+        (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
+        argv = [
+            _uv(), "pip", "compile", "lock.in", "--override", "overrides.txt", "--output-file", "lock.txt",
+            "--python", sys.executable, "--python-version", python, "--python-platform", platform,
+            "--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate",
+            "--no-emit-index-url", "--no-emit-find-links", "--quiet", "--color", "never",
+            *(["--no-index"] if no_index else []),
+            *(["--find-links", str(find_links.resolve())] if find_links else []),
+        ]  # fmt: skip
+        _run(argv, folder)
+        return (folder / "lock.txt").read_text()
+
+
+def _uv() -> str:
+    try:
+        return uv.find_uv_bin()
+    except FileNotFoundError as e:
+        raise UsageError("uv, which makes locks, is not installed", hint="./eyas check makes .venv") from e
+
+
+def _run(argv: Sequence[str], folder: Path) -> None:
+    env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+    try:
+        done = subprocess.run(
+            argv, cwd=folder, env=env, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as e:
+        raise HostUnreachable(f"uv gave no answer in {_TIMEOUT_S} s", hint=_OFFLINE) from e
+    except OSError as e:
+        raise UsageError(f"cannot start {argv[0]}: {e.strerror}", hint="./eyas check makes .venv") from e
+    if done.returncode:
+        raise _failure(done.stderr)
+
+
+def _failure(stderr: str) -> EyasError:
+    said = re.sub(r"\s+", " ", stderr.replace("error: ", "", 1)).strip()[:1500]
+    for pattern, kind, hint in _SAID:
+        if re.search(pattern, said):
+            return kind(f"no lock was made, uv says: {said}", hint=hint)
+    return ChangeFailed(f"no lock was made, uv says: {said or 'nothing'}", hint="run again with UV_LOG=debug")
+
+
+def _packages(pins: str) -> dict[str, str]:
+    found = re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)", pins, re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def _target(requirements: Sequence[str], packages: Mapping[str, str], python: str, platform: str) -> Target:
+    """The engine is the one that was resolved; a lock of anything else is named by its first requirement."""
+    first = canonicalize_name(_requirement(requirements[0]).name)
+    engine = next((e for e in _ENGINES if e in packages), first)
+    version = Version(packages[engine]).public if engine in packages else "0"
+    return Target(engine, version, accelerator(packages), python, platform)
+
+
+def _header(target: Target, made_by: str) -> str:
+    glibc = f", glibc {target.glibc} or newer" if target.glibc else ""
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    return (
+        f"# Wheels of {target.engine} {target.engine_version} ({target.accelerator}) "
+        f"for Python {target.python} on {target.machine}{glibc}.\n"
+        f"# Made {today}{f' by: {made_by}' if made_by else ''}\n"
+        f"{MARKER}{json.dumps({'schema': SCHEMA, **asdict(target)})}\n"
+    )
+
+
+def _write(lock: WheelLock, path: Path) -> bool:
+    """False when the file already pins the same; it then keeps its date."""
+    try:
+        if path.exists() and parse_lock(path.read_text(encoding="utf-8"), path).id == lock.id:
+            return False
+    except (EyasError, UnicodeDecodeError):
+        pass  # a broken lock is replaced
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temp.write_text(lock.text, encoding="utf-8")
+        temp.replace(path)
+    except OSError as e:
+        temp.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {e.strerror}", hint="choose another --output") from e
+    return True
