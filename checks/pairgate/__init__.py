@@ -1,0 +1,1 @@
+"""Does this draft fit this target, in this engine version."""
