@@ -23,6 +23,7 @@ __all__ = [
     "Batch",
     "Catalogue",
     "Cpu",
+    "Default",
     "DraftTp",
     "Engine",
     "EngineRelease",
@@ -32,10 +33,12 @@ __all__ = [
     "Metric",
     "Piece",
     "Retired",
+    "RetiredEnv",
     "RetiredKey",
     "Shorthand",
     "Stack",
     "Tree",
+    "ValueSpelling",
     "load_catalogue",
     "spec_of",
 ]
@@ -99,6 +102,11 @@ class Flag(_Row):
     kind: Kind = "value"
     type: ValueType = "str"
 
+    @property
+    def where(self) -> str:
+        """How to point at it in a sentence."""
+        return f"the key {self.key} of {self.flag}" if self.key else self.flag
+
 
 class Shorthand(_Row):
     """A second spelling that is read and never written: of a role, or of the JSON flag itself."""
@@ -147,9 +155,29 @@ class RetiredKey(_Row):
     becomes: str | None = None
 
 
+class RetiredEnv(_Row):
+    """An environment variable that only some versions read."""
+
+    name: str
+    text: str
+    becomes: tuple[str, ...] = ()
+
+
 class Default(_Row):
+    """A value the engine takes when nothing is said. With ``role``: said by that role otherwise."""
+
     name: str
     value: JsonValue
+    role: str | None = None
+    method: Method | None = None
+
+
+class ValueSpelling(_Row):
+    """A role's value as the other engine writes it, and this one's word for it."""
+
+    role: str
+    given: str
+    becomes: str
 
 
 class Batch(_Row):
@@ -207,7 +235,7 @@ class Engine(BaseModel):
     package: str
     program: tuple[str, ...]
     program_forms: tuple[tuple[str, ...], ...]
-    role_of_positional: str | None = None
+    images: tuple[str, ...] = ()
     api_key_env: str | None = None
     api_key_config: str | None = None
     always: tuple[str, ...] = ()
@@ -222,6 +250,8 @@ class Engine(BaseModel):
     draft_tp: tuple[DraftTp, ...] = ()
     retired: tuple[Retired, ...] = ()
     retired_key: tuple[RetiredKey, ...] = ()
+    retired_env: tuple[RetiredEnv, ...] = ()
+    value: tuple[ValueSpelling, ...] = ()
     default: tuple[Default, ...] = ()
     batch: tuple[Batch, ...] = ()
     tree: tuple[Tree, ...] = ()
@@ -250,7 +280,11 @@ class EngineRelease:
     methods: Mapping[Method, MethodRow]
     draft_tp: tuple[DraftTp, ...]
     retired_keys: tuple[RetiredKey, ...]
+    #: Flags of this release that later ones lack.
+    retired: tuple[Retired, ...]
     defaults: Mapping[str, JsonValue]
+    default_rows: tuple[Default, ...]
+    values: tuple[ValueSpelling, ...]
     batch: tuple[Batch, ...]
     trees: tuple[Tree, ...]
     metrics: Mapping[str, str]
@@ -270,6 +304,28 @@ class EngineRelease:
             if row.device == device and memory_gib >= row.min_gib and not shunned:
                 return row
         return None
+
+    def spells(self, role: str, given: str) -> bool:
+        """Whether ``given`` is how this release writes the role (aliases count)."""
+        flag = self.flags.get(role)
+        if flag is None:
+            return False
+        if flag.key:
+            return given.partition(".")[1:] == (".", flag.key) or self._short(role, given)
+        negative = "--no-" + flag.flag.removeprefix("--")
+        return given in {flag.flag, negative, *flag.aliases} or self._short(role, given)
+
+    def _short(self, role: str, given: str) -> bool:
+        return any(s.flag == given and s.role == role for s in self.shorthands)
+
+    def knows(self, given: str) -> bool:
+        """Whether this release reads a flag, or a key written ``--json-flag.key``."""
+        if any(self.spells(role, given) or f.prefix == given for role, f in self.flags.items()):
+            return True
+        base, dot, key = given.partition(".")
+        if dot:
+            return base == self.json_flag and all(k.key != key for k in self.retired_keys)
+        return any(r.flag == given for r in self.retired)
 
     def draft_tp_rule(self, method: Method) -> DraftTp | None:
         return next((r for r in self.draft_tp if method in r.methods), None)
@@ -346,7 +402,10 @@ def _release(data: Engine, version: Version, stack: Stack) -> EngineRelease:
         methods={m.name: m for m in held(data.method)},
         draft_tp=held(data.draft_tp),
         retired_keys=tuple(k for k in data.retired_key if not k.holds(version)),
+        retired=held(data.retired),
         defaults={d.name: d.value for d in held(data.default)},
+        default_rows=held(data.default),
+        values=held(data.value),
         batch=held(data.batch),
         trees=held(data.tree),
         metrics={m.role: m.name for m in held(data.metric)},

@@ -7,7 +7,7 @@ given whole or key by key (``--speculative-config.model X``), negative numbers a
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -31,6 +31,10 @@ class Item:
     spec_key: str | None = None
     retired: Retired | None = None
 
+    @property
+    def unknown(self) -> bool:
+        return not (self.role or self.spec_key or self.retired)
+
 
 class Lexicon:
     """What each flag means. Later rows win, so the newest release's meaning holds in a merged one."""
@@ -38,6 +42,8 @@ class Lexicon:
     def __init__(
         self, flags: Iterable[Flag], shorthands: Iterable[Shorthand] = (), retired: Iterable[Retired] = ()
     ) -> None:
+        #: Keep a flag whose value is of no known type as an unknown one, instead of refusing it.
+        self.lenient = False
         self.flags: dict[str, Flag] = {}
         self.keys: dict[str, Flag] = {}
         self.json_flags: set[str] = set()
@@ -66,7 +72,9 @@ class Lexicon:
     @classmethod
     def of_engine(cls, engine: Engine) -> "Lexicon":
         """Every spelling any catalogued version of this engine ever had."""
-        return cls(engine.flag, engine.shorthand, engine.retired)
+        lexicon = cls(engine.flag, engine.shorthand, engine.retired)
+        lexicon.lenient = True
+        return lexicon
 
     def negated(self, name: str) -> Flag | None:
         """The boolean flag that ``--no-x`` (or ``--disable-x`` for ``--enable-x``) switches off."""
@@ -108,7 +116,10 @@ def read_flags(tokens: Sequence[str], lexicon: Lexicon) -> tuple[list[Item], lis
     while at < len(tokens):
         token = tokens[at]
         if not token.startswith("-") or len(token) == 1 or _NUMBER.fullmatch(token):
-            positional.append(token)
+            if positional and items and items[-1].unknown:
+                items[-1] = replace(items[-1], written=(*items[-1].written, token))
+            else:
+                positional.append(token)
             at += 1
             continue
         following = tokens[at + 1] if at + 1 < len(tokens) else None
@@ -138,8 +149,17 @@ def _read(token: str, following: str | None, lexicon: Lexicon) -> tuple[list[Ite
     if base in lexicon.json_flags:
         return _spec_items(written, base, key, value, lexicon), used
     if row is not None:
-        return [Item(written, name, _typed(name, value, row.type), role=row.role)], used
+        return [_valued(written, name, value, row, lexicon)], used
     return [Item(written, name, value, retired=retired)], used
+
+
+def _valued(written: tuple[str, ...], name: str, value: str, row: Flag | Shorthand, lexicon: Lexicon) -> Item:
+    try:
+        return Item(written, name, _typed(name, value, row.type), role=row.role)
+    except UsageError:
+        if not lexicon.lenient:
+            raise
+        return Item(written, name, value)
 
 
 def _dashes(name: str) -> str:
@@ -168,10 +188,19 @@ def _needed(name: str, following: str | None) -> str:
     return following
 
 
+def _human_int(value: str) -> int:
+    """Read "16k" as 16000 and "16K" as 16384, as vLLM does."""
+    found = re.fullmatch(r"(-?\d[\d_]*(?:\.\d+)?)([kKmMgG]?)", value)
+    if not found:
+        raise ValueError(value)
+    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    return int(float(found[1]) * scale) if "." in found[1] or scale != 1 else int(found[1])
+
+
 def _typed(name: str, value: str, kind: str) -> JsonValue:
     try:
         if kind == "int":
-            return int(value.replace("_", ""))
+            return _human_int(value)
         if kind == "float":
             return float(value)
         if kind == "json":

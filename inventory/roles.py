@@ -13,7 +13,7 @@ from inventory.catalogue import DraftTp, EngineRelease, load_catalogue
 from inventory.errors import UsageError
 from inventory.model import METHODS_WITH_MODEL, Deployment, Draft, ModelRef
 
-__all__ = ["FIELDS", "BatchSchedule", "Node", "Roles", "cannot", "roles_of"]
+__all__ = ["FIELDS", "BatchSchedule", "Node", "Roles", "cannot", "roles_of", "tree_size"]
 
 Roles = dict[str, JsonValue]
 
@@ -198,12 +198,13 @@ def _only_ngram(draft: Draft) -> None:
         )
 
 
-def _agree(draft: Draft) -> int | None:
-    """The chain's length; steps and tokens are the same number when one token is drafted per step."""
+def _chain_length(draft: Draft) -> int | None:
+    """Tokens of a chain. Beside num_steps, num_speculative_tokens may count the root as SGLang does."""
     steps, tokens = draft.num_steps, draft.num_speculative_tokens
-    if steps and tokens and steps != tokens:
+    if steps and tokens and tokens not in {steps, steps + 1}:
         raise UsageError(
-            f"num_steps {steps} and num_speculative_tokens {tokens} differ: one step is one token",
+            f"num_steps {steps} and num_speculative_tokens {tokens} don't fit: a chain of {steps} steps has "
+            f"{steps} tokens ({steps + 1} as SGLang counts)",
             hint="give one of them, or a topk above 1 on SGLang",
         )
     return steps or tokens
@@ -212,7 +213,7 @@ def _agree(draft: Draft) -> int | None:
 def _chain(draft: Draft, release: EngineRelease) -> Roles:
     if draft.topk not in {None, 1}:
         cannot(release, f"topk {draft.topk}", "", "it drafts a chain; trees are SGLang's")
-    tokens = _agree(draft)
+    tokens = _chain_length(draft)
     if tokens is None and (draft.method in METHODS_WITH_MODEL or draft.method == "ngram"):
         raise UsageError(f"method {draft.method} needs num_speculative_tokens", hint="3 to 5 is usual")
     return {"num_speculative_tokens": tokens}
@@ -224,29 +225,30 @@ def _tree(draft: Draft, release: EngineRelease, deployment: Deployment) -> Roles
         tokens = draft.num_speculative_tokens
         return {"draft_tokens": tokens + 1 if tokens else None}
     topk = draft.topk or 1
-    if topk == 1:
-        steps = _agree(draft)
-        given: Roles = {"draft_steps": steps, "draft_topk": 1, "draft_tokens": steps + 1} if steps else {}
-        return given
-    return _wide_tree(draft, release, deployment, topk)
+    if topk > 1:
+        return _wide_tree(draft, release, deployment, topk)
+    steps = _chain_length(draft)
+    return {"draft_steps": steps, "draft_topk": 1, "draft_tokens": steps + 1} if steps else {}
 
 
 def _wide_tree(draft: Draft, release: EngineRelease, deployment: Deployment, topk: int) -> Roles:
     steps = draft.num_steps
     if steps is None:
-        raise UsageError(
-            f"topk {topk} needs num_steps", hint="num_steps 5 with topk 4 is the engine's own for Llama"
-        )
-    usual = [t.draft_tokens for t in release.trees if (t.steps, t.topk) == (steps, topk)]
-    tokens = draft.num_speculative_tokens + 1 if draft.num_speculative_tokens else next(iter(usual), None)
+        raise UsageError(f"topk {topk} needs num_steps", hint="5 with topk 4 is SGLang's own for Llama")
+    tokens = draft.num_speculative_tokens or tree_size(release, steps, topk)
     largest = 1 + topk + (steps - 1) * topk * topk
     if tokens is None or tokens > largest:
         raise UsageError(
-            f"deployment {deployment.name}: num_steps {steps} with topk {topk} needs num_speculative_tokens "
-            f"up to {largest - 1}",
-            hint="steps * topk is a fair start",
+            f"deployment {deployment.name}: num_steps {steps} with topk {topk} needs num_speculative_tokens, "
+            f"the tree's size, up to {largest}",
+            hint=f"num_speculative_tokens {steps + topk} is a fair start",
         )
     return {"draft_steps": steps, "draft_topk": topk, "draft_tokens": tokens}
+
+
+def tree_size(release: EngineRelease, steps: int, topk: int) -> int | None:
+    """The engine's own tree size for these steps and top-k, where it has one."""
+    return next((t.draft_tokens for t in release.trees if (t.steps, t.topk) == (steps, topk)), None)
 
 
 def _draft_tp(deployment: Deployment, release: EngineRelease) -> int | None:
@@ -281,7 +283,7 @@ def _batch_limit(deployment: Deployment, release: EngineRelease) -> Roles:
     if draft.max_batch_size is None:
         return {}
     if "tokens_per_batch_size" in release.flags:
-        tokens = _agree(draft)
+        tokens = _chain_length(draft)
         if tokens is None:
             raise UsageError("max_batch_size needs num_speculative_tokens", hint="3 to 5 is usual")
         schedule = BatchSchedule.up_to(draft.max_batch_size, tokens, deployment.max_num_seqs)
