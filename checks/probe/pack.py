@@ -58,7 +58,8 @@ def payload(params: dict[str, Any] | None = None) -> bytes:
     """The script with its parameters.
 
     ``folders`` (disk facts), ``files`` (managed files to digest), ``own_folders`` (owner and mode), ``user``
-    (default eyas), ``root`` (a prefix before every path, for fixtures), ``time_scale`` (of every limit).
+    (default eyas), ``root`` (a prefix before every path, for fixtures), ``time_scale`` (of every limit),
+    ``cards_from`` ("nvidia-smi": do not ask NVML).
     """
     given = {"folders": list(DEFAULT_FOLDERS), **(params or {})}
     script = _SCRIPT.replace("@FILES@", _files()).replace("@PYNVML@", _pynvml())

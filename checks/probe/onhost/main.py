@@ -167,8 +167,11 @@ def merge(tree: "dict[str, Any]", more: "dict[str, Any]") -> None:
 
 
 def cards(look: Look, pynvml: "Callable[[], Any]") -> "dict[str, Any]":
-    """NVML first; nvidia-smi only where NVML gives no answer."""
-    facts = nvml.collect(look, pynvml)
+    """NVML first; nvidia-smi only where NVML gives no answer, or where the operator asks for it."""
+    if look.params.get("cards_from") == "nvidia-smi":
+        facts = nvml.failed("not asked", None)
+    else:
+        facts = nvml.collect(look, pynvml)
     if facts["driver"].get("nvml_error") is None:
         return facts
     try:
