@@ -145,7 +145,7 @@ def not_built(facts: HostFacts, want: Want) -> Iterator[Found]:
             seen("driver.module_file", "absent"),
             do(
                 "build or install the module for this kernel",
-                f"sudo apt-get install -y linux-headers-{kernel}; sudo dkms autoinstall; sudo modprobe nvidia",
+                f"sudo apt-get install -y linux-headers-{kernel}; sudo dkms autoinstall",
                 value=kernel,
             ),
         )

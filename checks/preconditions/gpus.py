@@ -178,9 +178,8 @@ def throttled(facts: HostFacts, want: Want) -> Iterator[Found]:
         if why:
             heat = card.get("temperature")
             yield Found(
-                f"card {card['index']} is slowed: {', '.join(why)}"
-                + (f", {heat} C" if isinstance(heat, int) else "")
-                + f", SM clock {card.get('clocks', {}).get('sm')} of {card.get('clocks', {}).get('sm_max')} MHz",
+                f"card {card['index']} is slowed: {', '.join(why)}; {card_fact(card, 'clocks.sm')} of "
+                f"{card_fact(card, 'clocks.sm_max')} MHz" + (f", {heat} C" if isinstance(heat, int) else ""),
                 seen(f"gpus.{card['index']}.throttle", ", ".join(reasons)),
                 do(
                     "check cooling and power cables",
@@ -200,7 +199,7 @@ def narrow(facts: HostFacts, want: Want) -> Iterator[Found]:
                 seen(f"gpus.{card['index']}.pcie.width", width),
                 do(
                     "reseat the card, check riser and slot",
-                    f"nvidia-smi -q -i {card['index']} | grep -A4 'Link Width'",
+                    f"nvidia-smi -q -i {card['index']} | grep -A4 Width",
                 ),
             )
 
