@@ -107,14 +107,15 @@ def memory_errors(facts: HostFacts, want: Want) -> Iterator[Found]:
 @rule("gpu-reset-required", needs_cards=True)
 def recovery(facts: HostFacts, want: Want) -> Iterator[Found]:
     """The driver asks for a reset of a card or a reboot of the machine."""
-    for card in cards(facts, want):
+    used = {card["index"] for card in cards(facts, want)}
+    for card in [c for c in need(facts, "gpus") if not c.get("error")]:
         try:
             action = card_fact(card, "recovery_action")
         except NotLooked as e:
             raise NotApplicable(str(e)) from e
-        if action in {None, "none"}:
-            continue
         reboot = action in REBOOT
+        if action in {None, "none"} or not (reboot or card["index"] in used):
+            continue
         yield Found(
             f"card {card['index']}: the driver asks for {action.replace('_', ' ')}",
             seen(f"gpus.{card['index']}.recovery_action", action),

@@ -79,6 +79,8 @@ def service_manager(facts: HostFacts, want: Want) -> Iterator[Found]:
 @rule("tool-missing")
 def tools(facts: HostFacts, want: Want) -> Iterator[Found]:
     """A program the chosen way needs is not on the host."""
+    if not want.tools:
+        raise NotApplicable("no tool is asked for")
     absent = [t for t in want.tools if need(facts, f"tools.{t}") is None]
     if absent:
         names = " ".join(absent)
