@@ -1,4 +1,4 @@
-"""Every rule against recorded hosts. A case is data: a host, patches of its facts, the wish, what comes out."""
+"""Every rule against recorded hosts. A case is data: a host, patches of its facts, the wish, the result."""
 
 import copy
 import re

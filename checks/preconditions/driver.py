@@ -23,6 +23,8 @@ def state(facts: HostFacts) -> str:
     """Name the first reason why NVML gives no answer; "" when it does. NotLooked when unclear."""
     if known(facts, "driver.source"):
         return ""
+    if isinstance(facts.get("driver.nvml_error"), Missing):
+        return _silent(facts)
     if _versions_differ(facts):
         return "driver-nvml-mismatch"
     if need(facts, "driver.module_version"):
@@ -34,6 +36,14 @@ def state(facts: HostFacts) -> str:
     if not _has_driver(facts):
         return "driver-missing"
     return _why_not_loaded(facts)
+
+
+def _silent(facts: HostFacts) -> str:
+    """The cards' part of the probe came to nothing: a hang is a cause, anything else is not known."""
+    said = _nvml_said(facts)
+    if said.startswith("no answer"):
+        return "driver-not-answering"
+    raise NotLooked(f"driver.nvml_error: {said}")
 
 
 def _versions_differ(facts: HostFacts) -> bool:
@@ -77,7 +87,8 @@ def _state_is(facts: HostFacts, want: Want, slug: str) -> bool:
 
 
 def _nvml_said(facts: HostFacts) -> str:
-    return str(known(facts, "driver.nvml_error") or "NVML gives no answer")
+    fact = facts.get("driver.nvml_error")
+    return fact.reason if isinstance(fact, Missing) else str(fact.value or "NVML gives no answer")
 
 
 @rule("gpu-not-visible", needs_cards=True)
@@ -191,7 +202,8 @@ def not_answering(facts: HostFacts, want: Want) -> Iterator[Found]:
         )
         return
     yield Found(
-        f"driver {known(facts, 'driver.module_version')} is loaded, NVML says: {_nvml_said(facts)}",
+        f"driver {known(facts, 'driver.module_version') or '(version not shown)'} is loaded, "
+        f"NVML says: {_nvml_said(facts)}",
         seen("driver.nvml_error", _nvml_said(facts)),
         do("read the driver's own words, then reboot", "sudo dmesg | grep -iE 'nvrm|nvidia' | tail -20"),
     )

@@ -26,6 +26,8 @@ class Look:
         self.params = params
         self.root = str(params.get("root", "")).rstrip("/")
         self.deadline = deadline
+        #: Tells the parent what is being asked, for the reason when there is no answer.
+        self.note: Callable[[str], object] = len
         self.search = ":".join(self.root + d for d in FOLDERS.split(":"))
 
     def path(self, path: str) -> str:

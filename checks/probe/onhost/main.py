@@ -24,7 +24,7 @@ CAP = 4 << 20
 
 #: name, collector, seconds, the facts that are lost with it
 SECTIONS = (
-    ("gpus", "cards", 12.0, ("gpus", "p2p", "topology", "driver.nvml_error", "driver.library_version")),
+    ("gpus", "cards", 30.0, ("gpus", "p2p", "topology", "driver.nvml_error", "driver.library_version")),
     ("units", units.collect, 5.0, ("eyas.units", "services", "driver.fabric_manager.active")),
     ("kernel_log", kernel_log.collect, 5.0, ("xid", "driver.kernel_lines")),
     ("driver", driver.collect, 5.0, ("driver.module_version", "driver.devices", "driver.packages")),
@@ -94,11 +94,18 @@ class _Section:
 
     def facts(self) -> "dict[str, Any]":
         try:
-            facts = json.loads(self.data.decode("ascii"))
+            facts = json.loads(self.data.decode("ascii").rpartition("\n")[2])
         except ValueError:
-            return self.gone(f"the probe's {self.name} part ended without an answer")
+            return self.gone(f"the probe's {self.name} part ended without an answer{self._last_note()}")
         why = facts.get("missing") if set(facts) == {"missing"} else None
         return self.gone(why) if why else facts
+
+    def late(self) -> "dict[str, Any]":
+        return self.gone(f"no answer within {self.limit:g} s{self._last_note()}")
+
+    def _last_note(self) -> str:
+        notes = self.data.decode("ascii", "replace").split("\n")[:-1]
+        return " (asking " + notes[-1].strip('"') + ")" if notes else ""
 
     def gone(self, why: str) -> "dict[str, Any]":
         facts: dict[str, Any] = {}
@@ -122,6 +129,7 @@ def _start(ask: "Callable[[Look], Any]", look: Look) -> "tuple[int, int]":
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
         signal.setitimer(signal.ITIMER_REAL, max(0.1, look.deadline - time.monotonic()) + 1)
+        look.note = lambda doing: os.write(writer, (json.dumps(doing) + "\n").encode("ascii"))
         body = json.dumps(attempt(ask, look)).encode("ascii")
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(body)
@@ -147,7 +155,7 @@ def _finished(running: "dict[int, Any]") -> "Any":
             os.close(fd)
             os.kill(section.pid, signal.SIGKILL)
             _reap(section.pid)
-            yield section, section.gone(f"no answer within {section.limit:g} s")
+            yield section, section.late()
 
 
 def _reap(pid: int) -> None:

@@ -57,6 +57,7 @@ def collect(look: Look, nvml: "Callable[[], Any]") -> "dict[str, Any]":
     except OSError as e:
         return failed(f"cannot load {LIBRARY}: {e}", LIBRARY_NOT_FOUND)
     pynvml = nvml()
+    look.note("nvmlInit")
     try:
         pynvml.nvmlInit()
     except Exception as e:
@@ -89,9 +90,11 @@ class _Nvml:
     def __init__(self, look: Look, nvml: "Any") -> None:
         self.look = look
         self.nvml = nvml
+        self.asking = "the driver"
 
     def ask(self, call: str, *args: "Any") -> "Any":
         """One guarded call: a value, or why this card or driver has none."""
+        self.look.note(f"{call} of {self.asking}")
         try:
             answer = getattr(self.nvml, call)(*args)
         except Exception as e:
@@ -151,6 +154,7 @@ class _Nvml:
         if _gone(h):
             return {"index": index, "error": h["missing"]}
         out = {"index": index, "error": None}
+        self.asking = f"card {index}"
         for part in (self._identity, self._memory, self._health, self._speed, self._links):
             out.update(part(h))
         return out
@@ -201,7 +205,7 @@ class _Nvml:
 
     def _health(self, h: "Any") -> "dict[str, Any]":
         rows = self.ask("nvmlDeviceGetRemappedRows", h)
-        names = ("correctable", "uncorrectable", "pending", "failed")
+        names = {"correctable": int, "uncorrectable": int, "pending": bool, "failed": bool}
         return {
             "ecc": {
                 "mode": self.part(lambda v: bool(v[0]), "nvmlDeviceGetEccMode", h),
@@ -210,7 +214,9 @@ class _Nvml:
                 "aggregate_uncorrected": self.ask("nvmlDeviceGetTotalEccErrors", h, 1, 1),
                 "volatile_corrected": self.ask("nvmlDeviceGetTotalEccErrors", h, 0, 0),
             },
-            "remapped": {n: rows if _gone(rows) else rows[i] for i, n in enumerate(names)},
+            "remapped": {
+                n: rows if _gone(rows) else kind(rows[i]) for i, (n, kind) in enumerate(names.items())
+            },
             "retired_pages": self._retired(h),
             "retired_pending": self.part(bool, "nvmlDeviceGetRetiredPagesPendingStatus", h),
             "temperature": self.ask("nvmlDeviceGetTemperature", h, 0),
