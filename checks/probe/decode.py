@@ -7,11 +7,20 @@ from checks.facts import HostFacts
 from checks.probe.onhost.main import CAP, MARKER, SCHEMA
 from inventory.errors import HostUnreachable
 
-__all__ = ["decode"]
+__all__ = ["decode", "without_python"]
 
 #: Room for banners before and after the document.
 LARGEST = CAP + (1 << 20)
 TAIL_LINES = 5
+INSTALL_PYTHON = {
+    "debian": "sudo apt-get install -y python3",
+    "ubuntu": "sudo apt-get install -y python3",
+    "rhel": "sudo dnf install -y python3",
+    "fedora": "sudo dnf install -y python3",
+    "suse": "sudo zypper install -y python3",
+    "alpine": "sudo apk add python3",
+    "arch": "sudo pacman -S python",
+}
 
 
 def decode(stdout: bytes, host: str, taken_at: float, *, stderr: bytes = b"") -> HostFacts:
@@ -29,6 +38,24 @@ def decode(stdout: bytes, host: str, taken_at: float, *, stderr: bytes = b"") ->
     if not isinstance(tree, dict) or not isinstance(tree.get("probe"), dict):
         raise _unusable(host, "its document is not a probe's", stdout, stderr)
     return HostFacts(host=host, taken_at=taken_at, tree=_clean(tree))
+
+
+def without_python(stdout: bytes, host: str) -> HostUnreachable:
+    """The refusal for a host without python3, from what pack.FALLBACK printed there."""
+    said = [line.partition("=") for line in stdout.decode("utf-8", "replace").splitlines()]
+    first = {key: value.strip() for key, _, value in reversed(said)}
+    others = [value for key, _, value in said if key == "python"]
+    system = (
+        f"it runs {first.get('os') or 'an unknown system'}, {first.get('arch') or 'unknown architecture'}"
+    )
+    found = f"; it has {', '.join(others)}" if others else ""
+    family = first.get("id", "")
+    install = next((c for word, c in INSTALL_PYTHON.items() if word in family), "install python3 there")
+    return HostUnreachable(
+        f"cannot look at the host: it has no python3 ({system}{found})",
+        host=host,
+        hint=f"on {host}: {install}",
+    )
 
 
 def _body(stdout: bytes, host: str, stderr: bytes) -> bytes:

@@ -13,10 +13,20 @@ from typing import Any
 
 import pynvml
 
-__all__ = ["ARGV", "DEFAULT_FOLDERS", "payload"]
+__all__ = ["ARGV", "DEFAULT_FOLDERS", "FALLBACK", "FALLBACK_ARGV", "payload"]
 
 #: The command on the host; the payload is its standard input.
 ARGV = ("python3", "-I", "-")
+
+#: For a host where ARGV ends with 127: what is it, so that the refusal is precise (decode.without_python).
+FALLBACK_ARGV = ("sh", "-s")
+FALLBACK = b"""\
+(. /etc/os-release && printf 'os=%s\\nid=%s\\n' "$PRETTY_NAME" "${ID_LIKE:-} $ID") 2>/dev/null
+printf 'arch=%s\\n' "$(uname -m)"
+for p in python3.14 python3.13 python3.12 python3.11 python3.10 python3 python python2; do
+  command -v "$p" 2>/dev/null | sed 's/^/python=/'
+done
+"""
 
 ONHOST = Path(__file__).parent / "onhost"
 DEFAULT_FOLDERS = ("/", "/opt/eyas", "/var/lib/eyas", "/tmp", "/var/log")  # noqa: S108 - a folder of the host, asked about only
@@ -24,6 +34,8 @@ DEFAULT_FOLDERS = ("/", "/opt/eyas", "/var/lib/eyas", "/tmp", "/var/log")  # noq
 _SCRIPT = """\
 # eyas probe: reads, prints one document, leaves nothing.
 import base64, importlib.machinery, json, sys, types, zlib
+if sys.version_info < (3, 6):
+    sys.exit("the eyas probe needs Python 3.6 or newer, this is " + sys.version.split()[0])
 sys.dont_write_bytecode = True
 def unpack(text):
     return zlib.decompress(base64.b64decode(text)).decode("utf-8")
