@@ -14,6 +14,8 @@ XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?\s*(.*)")
 OURS = re.compile(
     r"NVRM|\bnvidia|nouveau|nova_core|Lockdown: |module verification|Out of memory: Killed|oom-kill"
 )
+#: "TIME HOST kernel: text" -> "TIME text"
+JOURNAL_NAME = re.compile(r"^(\S+ )\S+ kernel: ")
 MOST_XIDS = 200
 MOST_LINES = 60
 MOST_RECORDS = 200000
@@ -81,7 +83,7 @@ def _kmsg(look: Look) -> "tuple[list[tuple[float | None, str]], bool]":
 
 def _journal(look: Look) -> "tuple[list[tuple[float | None, str]], bool]":
     out = look.run("journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-unix", limit=4.0)
-    pairs = [line.partition(" ") for line in out.splitlines()]
+    pairs = [JOURNAL_NAME.sub(r"\1", line).partition(" ") for line in out.splitlines()]
     return [(float(w) if re.match(r"^\d+(\.\d+)?$", w) else None, text) for w, _, text in pairs], True
 
 

@@ -52,8 +52,7 @@ LIMITS = {"Max open files": "nofile", "Max locked memory": "memlock", "Max proce
 def collect(look: Look) -> "dict[str, Any]":
     shown = attempt(_show, look)
     if "missing" in shown:
-        gone = {"installed": _ours(look)} if not look.which("systemctl") else shown
-        return {"eyas": {"units": gone if "missing" in gone else shown}, "services": shown}
+        return {"eyas": {"units": shown}, "services": shown}
     services = {n: shown.pop(n) for n in list(shown) if not n.startswith("eyas")}
     return {
         "eyas": {"units": {n: attempt(_unit, look, p) for n, p in shown.items()}},
