@@ -40,7 +40,7 @@ Paths (units: bytes, seconds, watts, degrees Celsius, MHz unless the name says o
     xid[]     {time,pci,code,text}     from the kernel log of this boot
     cuda.{home,toolkits[],nvcc,nvcc_version,lib_versions[],libraries{NAME: path}}
     services{NAME: {active,load}}      nvidia-fabricmanager, nvidia-persistenced, unattended-upgrades
-    eyas.{root,current{DEPLOYMENT: release},lock_holder}
+    eyas.{root,current{DEPLOYMENT: release},uv[],lock_holder}   lock_holder: only while the lock is held
     eyas.releases[] {id,complete,sha256,deployment,created,...}
     eyas.envs[]     {id,complete,torch,engine_version,proof}
     eyas.weights[]  {id,complete,bytes,files,partial_files}

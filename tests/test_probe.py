@@ -39,6 +39,10 @@ def make_root(root: Path) -> Path:
     (tools / "smi.xml").write_text(XML)
     (root / "proc/4242/fd").mkdir()
     (root / "proc/4242/fd/3").symlink_to("socket:[777]")
+    inode = (root / "var/lib/eyas/lock/flock").stat().st_ino
+    (root / "proc/locks").write_text(
+        f"1: POSIX ADVISORY READ 5 08:01:7 0 EOF\n2: FLOCK ADVISORY WRITE 9 08:01:{inode} 0 EOF\n"
+    )
     (root / "var/lib/eyas/current").mkdir()
     (root / "var/lib/eyas/current/a").symlink_to("../releases/r1")
     return root
@@ -112,6 +116,7 @@ KNOWN = {
     "eyas.weights.1.complete": True,
     "eyas.weights.1.bytes": 7,
     "eyas.user": None,
+    "eyas.uv": ["0.9.1"],
 }
 MISSING = {
     "gpus.1.cc": "compute_cap",
@@ -162,6 +167,12 @@ def test_unit_as_it_really_runs(facts: HostFacts) -> None:
         "CUDA_HOME": "/usr/local/cuda",
     }
     assert len(unit["fragment_sha256"]) == 64
+
+
+def test_a_lock_file_left_behind_is_no_lock(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    (root / "proc/locks").write_text("")
+    assert run({"root": str(root)}).get("eyas.lock_holder") == Known(None)
 
 
 def test_managed_files(facts: HostFacts) -> None:

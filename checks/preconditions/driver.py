@@ -194,12 +194,7 @@ def not_answering(facts: HostFacts, want: Want) -> Iterator[Found]:
         return
     line = _kernel_said(facts, NEEDS_OPEN)
     if line:
-        yield Found(
-            "this card needs the open kernel module, the closed one is installed",
-            seen("driver.kernel_lines", line),
-            do("install the open flavour of the driver", INSTALL.format(host=facts.host)),
-            slug="driver-open-module-needed",
-        )
+        yield _open_needed(facts, line)
         return
     yield Found(
         f"driver {known(facts, 'driver.module_version') or '(version not shown)'} is loaded, "

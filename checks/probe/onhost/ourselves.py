@@ -29,6 +29,7 @@ def collect(look: Look) -> "dict[str, Any]":
         "current": attempt(_current, look),
         "lock_holder": attempt(_lock, look),
         "releases": attempt(_releases, look),
+        "uv": attempt(_uv, look),
         "envs": attempt(_envs, look),
         "weights": attempt(_weights, look),
         "user": attempt(_user, user),
@@ -52,10 +53,22 @@ def _current(look: Look) -> "dict[str, str]":
 
 
 def _lock(look: Look) -> "Any":
-    path = STATE + "/lock/owner.json"
-    if look.exists(path):
-        return _json(look, path)
-    return {"owner": None} if look.exists(STATE + "/lock") else None
+    """What the holder wrote, while the lock is held: the kernel's table tells, nothing is taken."""
+    try:
+        inode = os.stat(look.path(STATE + "/lock/flock")).st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    held = [line.split() for line in look.text("/proc/locks").splitlines()]
+    if not any(
+        w[1] == "FLOCK" and w[3] == "WRITE" and w[5].endswith(f":{inode}") for w in held if len(w) > 5
+    ):
+        return None
+    return attempt(_json, look, STATE + "/lock/owner.json")
+
+
+def _uv(look: Look) -> "list[str]":
+    """Versions of uv that were brought along, as /opt/eyas/bin/uv-VERSION."""
+    return [n[len("uv-") :] for n in look.names(ROOT + "/bin") if n.startswith("uv-")]
 
 
 def _releases(look: Look) -> "list[dict[str, Any]]":
@@ -70,7 +83,17 @@ def _release(look: Look, name: str) -> "dict[str, Any]":
         told = _json(look, path)
     except (OSError, LookFailed) as e:
         return {"id": name, "complete": missing(reason(e))}
-    keep = ("deployment", "created", "engine", "engine_version", "lock", "env", "weights", "draft", "target")
+    keep = (
+        "deployment",
+        "created",
+        "engine",
+        "engine_version",
+        "lock",
+        "env",
+        "weights",
+        "draft",
+        "endpoint",
+    )
     return dict({k: told[k] for k in keep if k in told}, id=name, complete=True, sha256=_sha256(look, path))
 
 
@@ -100,10 +123,15 @@ def _weights(look: Look) -> "list[dict[str, Any]]":
     return [attempt(_weight, look, slug, commit) for slug, commit in found if slug[0] != "."]
 
 
+def _refuse(error: OSError) -> None:
+    """A folder that can't be read makes the whole entry Missing: a partial sum would read as a size."""
+    raise error
+
+
 def _weight(look: Look, slug: str, commit: str) -> "dict[str, Any]":
     folder = f"{STATE}/weights/{slug}/{commit}"
     total = files = partial = 0
-    for here, _, names in os.walk(look.path(folder)):
+    for here, _, names in os.walk(look.path(folder), onerror=_refuse):
         for name in names:
             files += 1
             partial += name.endswith(".incomplete")
