@@ -93,15 +93,46 @@ def _nvml_said(facts: HostFacts) -> str:
 
 @rule("gpu-not-visible", needs_cards=True)
 def no_card(facts: HostFacts, want: Want) -> Iterator[Found]:
-    """No NVIDIA card is on the host's PCI bus."""
-    if state(facts) == "gpu-not-visible" or (known(facts, "driver.source") and need(facts, "gpus") == []):
+    """A card is not there, or the driver does not show it."""
+    answering = bool(known(facts, "driver.source"))
+    shown = len(need(facts, "gpus")) if answering else 0
+    on_bus = [d["pci"] for d in known(facts, "driver.devices", []) if _for_us(d)]
+    if answering and shown < len(on_bus):
+        yield _hidden(facts, want, shown, on_bus)
+    elif state(facts) == "gpu-not-visible" or (answering and not shown):
         yield Found(
-            "no NVIDIA card on the PCI bus, the deployment wants " + str(want.cards_here),
-            seen("driver.devices", "[]"),
+            f"no NVIDIA card on the PCI bus, the deployment wants {want.cards_here}",
+            seen("driver.devices", "none"),
             do(
                 "check that the card is seated, powered, and passed through to this machine", "lspci -d 10de:"
             ),
         )
+
+
+def _for_us(device: dict[str, Any]) -> bool:
+    """A card handed to a virtual machine (vfio) is not this host's any more."""
+    return device.get("kind") == "gpu" and device.get("driver") != "vfio-pci"
+
+
+def _hidden(facts: HostFacts, want: Want, shown: int, on_bus: list[str]) -> Found:
+    line = _kernel_said(facts, NEEDS_OPEN)
+    if line:
+        return _open_needed(facts, line)
+    return Found(
+        f"{len(on_bus)} NVIDIA card(s) on the PCI bus, the driver shows {shown}",
+        seen("driver.devices", ", ".join(on_bus)),
+        do("read why the driver left one out", "sudo dmesg | grep -iE 'nvrm|nvidia' | tail -20"),
+        Severity.ERROR if shown < want.cards_here else Severity.WARNING,
+    )
+
+
+def _open_needed(facts: HostFacts, line: str) -> Found:
+    return Found(
+        "this card needs the open kernel module, the closed one is installed",
+        seen("driver.kernel_lines", line),
+        do("install the open flavour of the driver", INSTALL.format(host=facts.host)),
+        slug="driver-open-module-needed",
+    )
 
 
 @rule("driver-missing", needs_cards=True)
