@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import cgroups, mounts
+from tests.lab.card import sim
 from tests.lab.mounts import NODEV, NOEXEC, NOSUID, RO
+from tests.lab.profiles import parse
 
 # Without these a host can't touch what isn't in a namespace: the clock, modules, the kernel log, devices.
 DROPPED = (
@@ -42,6 +44,7 @@ def boot(home: Path) -> None:
     mounts.mount("tmpfs", root / "run", "tmpfs", NOSUID | NODEV, "mode=755,size=64m")
     _cgroups(root, hierarchies)
     _boot_id(root)
+    _card(home / "sim", root, host["profile"])
     _name(root, host["name"])
     _enter(root)
     _init()
@@ -109,6 +112,14 @@ def _boot_id(root: Path) -> None:
     mine.write_text(f"{uuid.uuid4()}\n")
     mine.chmod(0o444)
     mounts.bind(mine, root / "proc/sys/kernel/random/boot_id", read_only=True)
+
+
+def _card(shown: Path, root: Path, profile: str) -> None:
+    """Power-on: the installed module is loaded, and the host sees what that gives."""
+    card = parse(profile)
+    sim.render(shown, card, sim.installed_module(root))
+    sim.bind_all(shown, root)
+    sim.make_nodes(shown, root / "dev", card)
 
 
 def _name(root: Path, name: str) -> None:

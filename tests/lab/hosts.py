@@ -27,9 +27,11 @@ from typing import Any
 from inventory.errors import ChangeFailed, UsageError
 from tests.lab import cgroups, mounts
 from tests.lab.access import make_key, write_access
+from tests.lab.card.build import layers
 from tests.lab.keeper import REPOSITORY
 from tests.lab.needs import cache_dir, ensure_packages, require_lab
 from tests.lab.net import Network, free_index
+from tests.lab.profiles import parse
 from tests.lab.rootfs import ensure_rootfs, locked, os_release, pick_release
 
 __all__ = ["HostSpec", "Lab", "LabHost", "lab_names", "say_to_stderr"]
@@ -122,7 +124,7 @@ class LabHost:
 
     # ---- making and unmaking -------------------------------------------------------------------------
 
-    def create(self, layers: list[Path]) -> None:
+    def create(self, layers: list[Path]) -> None:  # layers: topmost first, the root file system last
         """The host's disk, keys and groups; it is off afterwards. Half-made ones are made anew."""
         if not (self.home / "host.json").exists():
             self.remove()
@@ -134,6 +136,7 @@ class LabHost:
         config = {
             "name": self.name,
             "netns": self.lab.network.host_netns(self.name),
+            "profile": self.spec.profile,
             "layers": [str(p) for p in layers],
             "cgroups": [str(p) for p in groups],
         }
@@ -312,10 +315,11 @@ class Lab:
         with locked(labs_dir() / f"{name}.lock"):
             lab = cls._load_or_new(name, release)
             base = ensure_rootfs(lab.release, yes=yes, say=say)
+            parse(spec.get("profile", "none"))
             lab._add(names, spec)
             lab.network.up()
             for host in (lab.hosts[n] for n in names):
-                host.create([base])
+                host.create(layers(base, parse(host.spec.profile), yes=yes, say=say))
                 host.power_on()
             lab._save()
             for n in names:

@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.lab import kernel_log
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
@@ -21,30 +23,29 @@ def keep(home: Path) -> int:
     host = json.loads((home / "host.json").read_text())
     for group in host["cgroups"]:
         Path(group, "cgroup.procs").write_text(str(os.getpid()))
-    kernel_log = _kernel_log(home / "kmsg")
+    pipe = kernel_log.open_pipe(home / "kmsg")  # held open for the host's life
     while True:
-        _drain(kernel_log)
-        code = subprocess.run(_boot(host, home), cwd=REPOSITORY, check=False).returncode
+        kernel_log.drain(pipe)
+        for name in ("init.pid", "kernel.seq"):
+            (home / name).unlink(missing_ok=True)
+        with subprocess.Popen(_boot(host, home), cwd=REPOSITORY) as booted:
+            _log_of_boot(home, booted)
+            code = booted.wait()
         print(f"[keeper] {time.strftime('%FT%TZ', time.gmtime())} host ended: {code}", flush=True)
         # reboot(2) in a PID namespace ends its PID 1 by SIGHUP; power off by SIGINT.
         if code not in {-signal.SIGHUP, 128 + signal.SIGHUP}:
             return code
 
 
-def _kernel_log(fifo: Path) -> int:
-    """The host's /dev/kmsg: its journald takes each record it reads there as the kernel's.
-
-    Held open for reading and writing, or every program of the host that logs there would wait for a reader.
-    """
-    if not fifo.exists():
-        os.mkfifo(fifo, 0o600)
-    return os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _drain(kernel_log: int) -> None:
-    with suppress(BlockingIOError):
-        while os.read(kernel_log, 65536):
-            pass
+def _log_of_boot(home: Path, booted: subprocess.Popen[bytes]) -> None:
+    """Once the host's journald listens, what its kernel said while it booted."""
+    while booted.poll() is None:
+        with suppress(OSError, ValueError):
+            pid = int((home / "init.pid").read_text())
+            if Path(f"/proc/{pid}/root/run/systemd/journal/kernel-seqnum").exists():
+                kernel_log.say(home, json.loads((home / "sim/kernel.json").read_text()))
+                return
+        time.sleep(0.05)
 
 
 def _boot(host: dict[str, str], home: Path) -> list[str]:
