@@ -93,9 +93,10 @@ def test(c: Context, quick: bool = False, yes: bool = False) -> int:
 @command(
     positional=["action", "host", "what"],
     help={
-        "action": "up | status | down | ssh HOST",
+        "action": "up | status | down | ssh | run | fault | heal",
         "host": "One host of the lab.",
-        "what": "For ssh: a command line.",
+        "what": "ssh, run: a command line. fault, heal: which (`lab fault` lists them).",
+        "value": "fault: its parameter, e.g. a port, a rate, a size.",
         "hosts": "up: how many, named gpu01, gpu02, ...",
         "profile": "up: the cards (tests/lab/profiles), e.g. rtx4090x2 or h200x2+xid79.",
         "lab": "Which lab, where several live side by side.",
@@ -115,6 +116,7 @@ def lab(
     action: str | None = None,
     host: str | None = None,
     what: str | None = None,
+    value: str = "",
     hosts: int = 2,
     profile: str = "rtx4090x1",
     lab: str = "default",

@@ -6,11 +6,12 @@ itself and write into the machine's root.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["create", "freeze", "hierarchies", "is_v2", "limit_memory", "processes", "remove"]
+__all__ = ["create", "freeze", "hierarchies", "is_v2", "limit_memory", "limit_writes", "processes", "remove"]
 
 ROOT = Path("/sys/fs/cgroup")
 TOP = "eyas-lab"
@@ -93,6 +94,20 @@ def limit_memory(lab: str, host: str, limit: int | None) -> None:
         (groups["memory"] / "memory.limit_in_bytes").write_text(str(limit or -1))
     else:
         (groups["unified"] / "memory.max").write_text(str(limit or "max"))
+
+
+def limit_writes(lab: str, host: str, folder: Path, limit: int | None) -> None:
+    """Hold writes of the host to the disk that ``folder`` is on to ``limit`` bytes a second; None lifts it.
+
+    On v1 only direct and synced writes are held.
+    """
+    groups = dict(_groups(lab, host))
+    device = folder.stat().st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    if "blkio" in groups:
+        (groups["blkio"] / "blkio.throttle.write_bps_device").write_text(f"{name} {limit or 0}")
+    else:
+        (groups["unified"] / "io.max").write_text(f"{name} wbps={limit or 'max'}")
 
 
 def remove(lab: str, host: str = "") -> None:

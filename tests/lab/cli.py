@@ -7,17 +7,21 @@ import time
 from typing import Any
 
 from inventory.errors import UsageError
+from tests.lab.faults import FAULTS, active
 from tests.lab.hosts import Lab, lab_names, say_to_stderr
 from tests.lab.needs import require_lab
+from tests.lab.profiles import fault_names, parse
+from tests.lab.sizes import parse_size
 
-__all__ = ["down", "run", "ssh", "status", "up"]
+__all__ = ["run"]
 
 Options = dict[str, Any]
 
 
 def run(action: str, host: str, what: str, **options: Any) -> int:
     """Dispatch one `invoke lab ACTION [HOST] [WHAT] --options`; returns the exit code."""
-    actions = {"up": up, "status": status, "down": down, "ssh": ssh}
+    actions = {"up": up, "status": status, "down": down, "ssh": ssh, "run": run_inside}
+    actions |= {"fault": fault, "heal": heal}
     if action not in actions:
         raise UsageError(
             f"no such lab action {action!r}" if action else "which lab action?",
@@ -64,31 +68,59 @@ def down(host: str, what: str, options: Options) -> int:
 
 def ssh(host: str, what: str, options: Options) -> int:
     """Become ssh to HOST; WHAT is a command line for it."""
-    if not host:
-        raise UsageError("ssh to which host?", hint="invoke lab ssh gpu01")
-    argv = ["ssh", *Lab.load(options["lab"]).ssh_args(host), *([what] if what else [])]
+    argv = ["ssh", *Lab.load(options["lab"]).ssh_args(_given(host, "ssh")), *([what] if what else [])]
     os.execvp("ssh", argv)
 
 
-def parse_size(text: str) -> int | None:
-    """``96M`` or ``2G`` in bytes; empty is None; UsageError otherwise."""
-    if not text:
-        return None
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1].upper(), 0)
-    if not unit or not text[:-1].isdigit() or int(text[:-1]) == 0:
-        raise UsageError(f"bad size {text!r}", hint="a whole number with K, M or G, e.g. 512M")
-    return int(text[:-1]) * unit
+def fault(host: str, what: str, options: Options) -> int:
+    """Make WHAT go wrong on HOST; without WHAT, list what can."""
+    if not what:
+        for name, known in FAULTS.items():
+            print(f"{name:18} {known.says.format(value=known.default)}" if known.says else name)
+        for name in fault_names():
+            print(f"gpu:{name:14} {parse('h200x2+' + name).says[-1]}")
+        return 0
+    say_to_stderr(Lab.load(options["lab"]).fault(_given(host, "fault"), what, options["value"]))
+    return 0
+
+
+def heal(host: str, what: str, options: Options) -> int:
+    """Undo WHAT on HOST, or everything."""
+    undone = Lab.load(options["lab"]).heal(_given(host, "heal"), what)
+    say_to_stderr(f"{host}: undone: {', '.join(undone) or 'nothing was wrong'}")
+    return 0
+
+
+def run_inside(host: str, what: str, options: Options) -> int:
+    """Run the command line WHAT as root on HOST, whatever its network and sshd are doing."""
+    if not what:
+        raise UsageError("run what?", hint="invoke lab run gpu01 'systemctl --failed'")
+    done = (
+        Lab.load(options["lab"]).host(_given(host, "run")).run(["sh", "-c", what], check=False, timeout=600)
+    )
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+
+
+def _given(host: str, action: str) -> str:
+    if not host:
+        raise UsageError(f"{action}: which host?", hint=f"invoke lab {action} gpu01 ...")
+    return host
 
 
 def _print_status(labs: list[Lab], as_json: bool) -> int:
-    rows = [{"lab": lab.name, "inventory": str(lab.inventory), "hosts": _rows(lab)} for lab in labs]
+    rows: list[dict[str, Any]] = [
+        {"lab": lab.name, "inventory": str(lab.inventory), "hosts": _rows(lab)} for lab in labs
+    ]
     if as_json:
         print(json.dumps({"schema": 1, "labs": rows}))
         return 0
     for lab, row in zip(labs, rows, strict=True):
         print(f"lab {lab.name}: operator {lab.network.gateway}, inventory {row['inventory']}")
-        for h in _rows(lab):
-            print(f"  {h['name']:12} {h['address']:12} {h['state']:7} {h['profile']}")
+        for h in row["hosts"]:
+            wrong = " ".join(f"{k}={v}" if v else k for k, v in h["faults"].items())
+            print(f"  {h['name']:12} {h['address']:12} {h['state']:7} {h['profile']:24} {wrong}".rstrip())
     if not labs:
         print("no lab; make one with: invoke lab up --hosts 2", file=sys.stderr)
     return 0
@@ -102,6 +134,7 @@ def _rows(lab: Lab) -> list[dict[str, Any]]:
             "state": h.state(),
             "user": h.spec.user,
             "profile": h.spec.profile,
+            "faults": active(h),
         }
         for h in lab.hosts.values()
     ]

@@ -1,5 +1,6 @@
 """Lines of a host's kernel log. The host's /dev/kmsg is a pipe that its journald reads, and takes each record
-as the kernel's: `journalctl -k` shows it with the kernel transport, as on a real box."""
+as the kernel's: `journalctl -k` shows it with the kernel transport, as on a real box.
+"""
 
 import fcntl
 import os
@@ -17,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 def open_pipe(path: Path) -> int:
-    """Open (and make) the pipe for reading and writing: then no program that logs there waits for a reader."""
+    """Open (and make) it for reading and writing: then no program that logs there waits for a reader."""
     with suppress(FileExistsError):
         os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -142,19 +142,34 @@ class Network:
 
     def limit_rate(self, host: str, number: int, mbit: float | None) -> None:
         """Hold what the host receives, and what it sends, to ``mbit`` each; None lifts it."""
-        for netns, device in ((self.netns, f"h{number}"), (self.host_netns(host), "eth0")):
-            subprocess.run(
-                ["tc", "-n", netns, "qdisc", "del", "dev", device, "root"], capture_output=True, check=False
-            )
-            if mbit is not None:
-                self._shape(netns, device, mbit)
+        rate = [
+            "tbf",
+            "rate",
+            f"{max(1, round((mbit or 0) * 1000))}kbit",
+            "burst",
+            "16kb",
+            "latency",
+            "400ms",
+        ]
+        self._queue(host, number, rate if mbit is not None else None)
 
-    @staticmethod
-    def _shape(netns: str, device: str, mbit: float) -> None:
-        rate = f"{max(1, round(mbit * 1000))}kbit"
-        argv = ["tc", "-n", netns, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate]
-        done = subprocess.run(
-            [*argv, "burst", "16kb", "latency", "400ms"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise ChangeFailed(f"tc: {done.stderr.strip()}", hint="the kernel needs the tbf queue (sch_tbf)")
+    def delay(self, host: str, number: int, ms: float | None) -> None:
+        """Hold every packet back for ``ms`` in each direction; None lifts it. Needs the kernel's netem."""
+        self._queue(host, number, ["netem", "delay", f"{ms:g}ms"] if ms is not None else None)
+
+    def _queue(self, host: str, number: int, discipline: list[str] | None) -> None:
+        for netns, device in ((self.netns, f"h{number}"), (self.host_netns(host), "eth0")):
+            tc = ["tc", "-n", netns, "qdisc"]
+            subprocess.run([*tc, "del", "dev", device, "root"], capture_output=True, check=False)
+            if discipline:
+                done = subprocess.run(
+                    [*tc, "add", "dev", device, "root", *discipline],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode:
+                    raise CheckRefused(
+                        f"this kernel has no {discipline[0]} queue: {done.stderr.strip()}",
+                        hint=f"modprobe sch_{discipline[0]}, or leave this fault out",
+                    )

@@ -3,8 +3,10 @@
 import hashlib
 import shutil
 import subprocess
+import zipapp
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from inventory.errors import ChangeFailed
@@ -14,10 +16,10 @@ from tests.lab.needs import cache_dir, ensure_packages
 from tests.lab.profiles import Profile, drivers
 from tests.lab.rootfs import locked
 
-__all__ = ["card_layer", "compile_library", "driver_layer", "layers"]
+__all__ = ["card_layer", "compile_library", "driver_layer", "layers", "nvidia_smi"]
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("nvml.c", "nvidia_smi.py", "debs.py", "build.py", "drivers.toml")
+SOURCES = ("nvml.c", "smi/*.py", "debs.py", "build.py", "drivers.toml")
 Say = Callable[[str], None]
 
 
@@ -31,8 +33,9 @@ def layers(base: Path, profile: Profile, *, yes: bool = False, say: Say = print)
 
 def compile_library(out: Path, branch: int) -> None:
     """The NVML stand-in of a driver branch. ChangeFailed with the compiler's words."""
-    _cc("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-s",
-        "-Wl,-soname,libnvidia-ml.so.1", f"-DBRANCH={branch}", "-o", str(out), str(HERE / "nvml.c"))  # fmt: skip
+    strict = ["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
+    shared = ["-shared", "-fPIC", "-fvisibility=hidden", "-s", "-Wl,-soname,libnvidia-ml.so.1"]
+    _cc(*strict, *shared, f"-DBRANCH={branch}", "-o", str(out), str(HERE / "nvml.c"))
 
 
 def _cc(*args: str) -> None:
@@ -43,7 +46,7 @@ def _cc(*args: str) -> None:
 
 def card_layer(*, yes: bool = False, say: Say = print) -> Path:
     """The apt repository of stand-in drivers, as a layer; built in some seconds when the cache lacks it."""
-    text = b"\0".join((HERE / name).read_bytes() for name in SOURCES)
+    text = b"\0".join(path.read_bytes() for name in SOURCES for path in sorted(HERE.glob(name)))
     path = cache_dir() / "card" / f"repository-{hashlib.sha256(text).hexdigest()[:12]}"
     if not path.exists():
         ensure_packages(["gcc", "libc6-dev"], yes)
@@ -78,6 +81,7 @@ def _once(path: Path, build: Callable[[Path], Any]) -> None:
 def _build_repository(partial: Path) -> None:
     debs = []
     parts = partial / "parts"
+    nvidia_smi(parts / "nvidia-smi")
     for driver in drivers().values():
         mine = parts / str(driver["branch"])
         mine.mkdir(parents=True)
@@ -87,6 +91,16 @@ def _build_repository(partial: Path) -> None:
         debs += list(packages(driver, mine))
     write_repository(debs, partial / "opt/eyas-lab/apt")
     shutil.rmtree(parts)
+
+
+def nvidia_smi(out: Path) -> None:
+    """One executable file: a zip of the package with Python's own launcher."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        shutil.copytree(HERE / "smi", Path(folder) / "smi", ignore=shutil.ignore_patterns("__pycache__"))
+        main = "import sys\nfrom smi.main import main\nsys.exit(main(sys.argv[1:]))\n"
+        (Path(folder) / "__main__.py").write_text(main)
+        zipapp.create_archive(folder, out, "/usr/bin/python3")
 
 
 def _module(out: Path, version: str, licence: str) -> None:

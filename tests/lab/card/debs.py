@@ -49,7 +49,7 @@ def packages(driver: dict[str, Any], parts: Path) -> Iterator[Deb]:
             "nvidia-smi (lab stand-in)",
             kind="nvidia-utils",
             depends=(f"libnvidia-compute-{branch}{flavour} (= {full})",),
-            files={"usr/bin/nvidia-smi": Path(__file__).with_name("nvidia_smi.py")},
+            files={"usr/bin/nvidia-smi": parts.parent / "nvidia-smi"},
         )
         for module in ("", "-open"):
             yield from _driver(branch, version, full, flavour + module, flavour, parts)
@@ -101,8 +101,8 @@ def _fabric_manager(branch: int, version: str, full: str) -> Deb:
                 #!/bin/sh
                 driver=$(sed -nE '1s/.*  ([0-9]+(\\.[0-9]+)+)  .*/\\1/p' /proc/driver/nvidia/version)
                 if [ "$driver" != {version} ]; then
-                    echo "fabric manager NVIDIA GPU driver interface version {version} don't match with driver" \\
-                        "version $driver. Please update with matching NVIDIA driver package." >&2
+                    echo "fabric manager NVIDIA GPU driver interface version {version} don't match" \\
+                        "with driver version $driver. Please update with matching NVIDIA driver package." >&2
                     exit 1
                 fi
                 mkdir -p {run}

@@ -1,4 +1,4 @@
-"""What kernel and bus show of the cards: /proc/driver, /proc/devices, /sys/module, /sys/bus/pci, /dev/nvidia*.
+"""What kernel and bus show of the cards: /proc/driver, /proc/devices, /sys/module, the PCI bus, /dev/nvidia*.
 
 Folders and files of the host's ``sim`` folder are bound over the real places when the host boots; later
 changes are written into them and are seen at once. The loaded module is what was *installed at boot*, so an
@@ -38,7 +38,7 @@ PLACES = {
 
 
 def installed_module(root: Path) -> str | None:
-    """``VERSION open`` or ``VERSION proprietary`` of the nvidia.ko below ``root``; None when there is none."""
+    """``VERSION open`` or ``VERSION proprietary`` of the nvidia.ko below ``root``; None without one."""
     for path in sorted(root.glob("lib/modules/*/updates/dkms/nvidia.ko")):
         found = dict(re.findall(rb"\x00(version|license)=([^\x00]+)", path.read_bytes()))
         flavour = "open" if b"MIT" in found.get(b"license", b"") else "proprietary"
@@ -110,8 +110,8 @@ def _pci_devices(profile: Profile, loaded: str, version: str) -> Iterator[tuple[
     for i, address in enumerate(profile.pci):
         key = f"{i}."
         device, subsystem = int(profile.keys[key + "pci.device"]), int(profile.keys[key + "pci.subsystem"])
-        yield from _function(address, device >> 16, 0x030000 if "GeForce" in profile.keys[key + "name"] else 0x030200,
-                             subsystem, driver)  # fmt: skip
+        kind = 0x030000 if "GeForce" in profile.keys[key + "name"] else 0x030200
+        yield from _function(address, device >> 16, kind, subsystem, driver)
         for now in ("current", "max"):
             suffix = "_max" if now == "max" else ""
             speed = SPEED[int(profile.keys[f"{key}pcie.gen{suffix}"])]
