@@ -14,6 +14,7 @@ from typing import Any
 
 from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
+from invoke.parser.parser import ParseMachine
 
 from inventory.errors import EyasError
 from inventory.hosts import default_inventory
@@ -23,6 +24,33 @@ from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
 
 ROOT = Path(__file__).resolve().parent
+
+
+def _optional_words() -> None:
+    """Let a task's positional arguments be optional words: an option or the line's end leaves the rest empty.
+
+    Invoke itself feeds them ``--help`` and calls each missing one an error.
+    """
+    handle, complete = ParseMachine.handle, ParseMachine.complete_context
+
+    def end_words(machine: ParseMachine) -> None:
+        for arg in machine.context.missing_positional_args if machine.context else ():
+            arg.value = ""
+
+    def handle_token(machine: ParseMachine, token: str) -> None:
+        if token.startswith("-"):
+            end_words(machine)
+        handle(machine, token)
+
+    def complete_context(machine: ParseMachine) -> None:
+        end_words(machine)
+        complete(machine)
+
+    patched: Any = ParseMachine
+    patched.handle, patched.complete_context = handle_token, complete_context
+
+
+_optional_words()
 
 
 def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
@@ -45,7 +73,7 @@ def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[.
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], auto_shortflags=False, help=help or {}, **options)(run)
+        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
 
     return wrap
 
@@ -215,6 +243,66 @@ def check_pair(
     )
     show(verdict, target, draft, want, as_json=json)
     return 4 if verdict.verdict == "refuse" else 0
+
+
+@command(
+    positional=["action", "host", "what"],
+    help={
+        "action": "up | status | down | ssh | run | fault | heal",
+        "host": "One host of the lab.",
+        "what": "ssh, run: a command line. fault, heal: which (`lab fault` lists them).",
+        "value": "fault: its parameter, e.g. a port, a rate, a size.",
+        "hosts": "up: how many, named gpu01, gpu02, ...",
+        "profile": "up: the cards (tests/lab/profiles), e.g. rtx4090x2 or h200x2+xid79.",
+        "lab": "Which lab, where several live side by side.",
+        "os": "up: what the host says it is: ubuntu, ubuntu2204, debian.",
+        "release": "up: what it is built from: auto, bookworm, noble.",
+        "size": "up: a small disk, e.g. 512M (held in memory).",
+        "memory": "up: memory of the whole host, e.g. 2G.",
+        "user": "up: the inventory's user: op or root.",
+        "sudo": "up: op's sudo: nopasswd or password.",
+        "all": "down: every lab.",
+        "json": "One JSON document on stdout.",
+        "yes": "Install missing system packages without asking.",
+    },
+)
+def lab(
+    c: Context,
+    action: str | None = None,
+    host: str | None = None,
+    what: str | None = None,
+    value: str = "",
+    hosts: int = 2,
+    profile: str = "rtx4090x1",
+    lab: str = "default",
+    os: str = "ubuntu",
+    release: str = "auto",
+    size: str = "",
+    memory: str = "",
+    user: str = "op",
+    sudo: str = "nopasswd",
+    all: bool = False,
+    json: bool = False,
+    yes: bool = False,
+) -> int:
+    """Real hosts with simulated cards on this machine: `lab up --hosts 4`, `lab ssh gpu01`, `lab down`."""
+    from tests.lab import cli  # noqa: PLC0415 - only this task needs the lab
+
+    options = {
+        "hosts": hosts,
+        "profile": profile,
+        "lab": lab,
+        "os": os,
+        "release": release,
+        "size": size,
+        "memory": memory,
+        "user": user,
+        "sudo": sudo,
+        "all": all,
+        "json": json,
+        "yes": yes,
+    }
+    return cli.run(action or "", host or "", what or "", **options)
 
 
 def _each(steps: list[list[str]]) -> int:
