@@ -1,4 +1,4 @@
-"""Things that take minutes to make and are kept: built beside, then renamed, so that half of one never counts."""
+"""What takes minutes to make is kept: built beside, then renamed, so that half of one never counts."""
 
 import fcntl
 import os

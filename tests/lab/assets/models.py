@@ -65,7 +65,9 @@ def _train(out: Path, steps: int, python: Path | None) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise ChangeFailed(f"could not make the tiny models: {last}", hint="rm -r the engine's venv, try again")
+        raise ChangeFailed(
+            f"could not make the tiny models: {last}", hint="rm -r the engine's venv, try again"
+        )
 
 
 def main() -> None:

@@ -128,7 +128,7 @@ def eagle_loss(head: Eagle, target: LlamaForCausalLM, unroll: int) -> Loss:
 
 
 def eagle3_loss(head: Eagle3, target: LlamaForCausalLM, unroll: int) -> Loss:
-    """Guess the target's next word from several of its layers; later guesses build on the head's own state."""
+    """Guess the target's next word from several of its layers; later guesses read the head's own state."""
 
     def loss_of(ids: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

@@ -48,7 +48,7 @@ class Wheelhouse:
 
 
 def build_wheelhouse() -> Wheelhouse:
-    """Fetch the wheels once (about 600 MB) into the cache; raises CheckRefused when CPU torch can't be had."""
+    """Fetch the wheels once (600 MB) into the cache; CheckRefused when there is no CPU build of torch."""
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
     folder = build_once(cache_root() / "lab" / f"wheelhouse-{digest}", _fetch)
     if wrong := mismatches(LOCK.read_text(), folder):
@@ -168,7 +168,7 @@ def _download(folder: Path, *arguments: str) -> None:
 
 
 def _pip() -> list[str]:
-    """pip of this Python, of the Python below this environment, or brought by uv."""
+    """Pip of this Python, of the Python below this environment, or brought by uv."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip"]
     below = Path(sys.base_prefix, "bin", "python3")
@@ -178,7 +178,7 @@ def _pip() -> list[str]:
 
 
 def _uv(*arguments: str) -> list[str]:
-    from uv import find_uv_bin  # noqa: PLC0415 - locates a file, which an import should not do
+    from uv import find_uv_bin
 
     return [find_uv_bin(), *arguments]
 
@@ -191,7 +191,9 @@ def _run(argv: list[str], aim: str) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise ChangeFailed(f"could not {aim}: {last}", hint="mend what it names, then run the same command again")
+        raise ChangeFailed(
+            f"could not {aim}: {last}", hint="mend what it names, then run the same command again"
+        )
     return done.stdout
 
 
