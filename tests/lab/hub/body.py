@@ -2,9 +2,10 @@
 
 import re
 import time
-from http.server import BaseHTTPRequestHandler
+from email.message import Message
+from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from tests.lab.hub.faults import Fault
 
@@ -18,10 +19,18 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _SOUND = Fault(match="")
 
 
-class Sender(BaseHTTPRequestHandler):
+class Sender(Protocol):
     """What ``send`` needs of a handler."""
 
+    command: str
     entry: "Request"
+    headers: Message
+    wfile: BufferedIOBase
+    close_connection: bool
+
+    def send_response(self, code: int, message: str | None = None) -> None: ...
+    def send_header(self, keyword: str, value: str) -> None: ...
+    def end_headers(self) -> None: ...
 
 
 def send(handler: Sender, path: Path, headers: dict[str, str], fault: Fault | None) -> None:
@@ -30,10 +39,10 @@ def send(handler: Sender, path: Path, headers: dict[str, str], fault: Fault | No
     size = path.stat().st_size
     wanted = None if fault.ignore_range else handler.headers.get("Range")
     asked = _RANGE.fullmatch(wanted or "")
-    part = _part(asked, size) if asked and any(asked.groups()) else (0, size)
+    partial = bool(asked and any(asked.groups()))
+    part = _part(asked, size) if asked and partial else (0, size)
     if part is None:
         return _unsatisfiable(handler, size)
-    partial = part != (0, size)
     start, end = part
     if fault.truncate is not None:
         end = min(end, start + fault.truncate)
@@ -73,9 +82,10 @@ def _pour(handler: Sender, content: BinaryIO, start: int, end: int, fault: Fault
     content.seek(start)
     while at < stop:
         data = content.read(min(block, stop - at))
-        handler.wfile.write(_flipped(data, at, fault.flip_at))
+        spoiled = _flipped(data, at, fault.flip_at)
         at += len(data)
-        handler.entry.sent = at - start
+        handler.entry.sent = at - start  # before the write: a client that has read all finds all counted
+        handler.wfile.write(spoiled)
         if fault.rate is not None:
             time.sleep(max(0.0, (at - start) / fault.rate - (time.monotonic() - began)))
     if stop < end:

@@ -141,9 +141,11 @@ class _Server(ThreadingHTTPServer):
 class _Handler(HubAnswers, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
+    fault: Fault | None
 
     def setup(self) -> None:
         super().setup()
+        self.hub = self.server.hub
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def log_message(self, *_: Any) -> None:
@@ -160,10 +162,6 @@ class _Handler(HubAnswers, BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._serve()
-
-    @property
-    def hub(self) -> Hub:
-        return self.server.hub
 
     def _serve(self) -> None:
         where = urlsplit(self.path)
