@@ -84,10 +84,10 @@ def _pour(handler: Sender, content: BinaryIO, start: int, end: int, fault: Fault
         data = content.read(min(block, stop - at))
         spoiled = _flipped(data, at, fault.flip_at)
         at += len(data)
-        handler.entry.sent = at - start  # before the write: a client that has read all finds all counted
-        handler.wfile.write(spoiled)
         if fault.rate is not None:
             time.sleep(max(0.0, (at - start) / fault.rate - (time.monotonic() - began)))
+        handler.entry.sent = at - start  # before the write: a client that has read all finds all counted
+        handler.wfile.write(spoiled)
     if stop < end:
         handler.close_connection = True
 
