@@ -1,0 +1,90 @@
+"""Rules of memory accounting by engine version, from engines.toml."""
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from checks.planner.units import GIB
+from inventory.errors import InventoryError
+
+__all__ = ["Context", "Rules", "context", "rules_for", "table"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How one range of versions accounts. ``measured``: its estimates were checked against real starts."""
+
+    engine: str
+    first: Version
+    before: Version
+    gpu_memory_utilization: float
+    model_runner_v2: bool
+    huge_batch: bool
+    unsplit_weights: bool
+    graph_estimate_subtracted: bool
+    v2_graph_estimate: bool
+    held_counted: bool
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Context:
+    """Device memory of one process outside torch, in GiB, and torch's cuBLAS workspace."""
+
+    base_gib: float
+    growth_gib: float
+    workspace_mib: int
+    tp_base_gib: float
+    tp_growth_gib: float
+    source: str
+
+    def at_start(self, tp: int) -> int:
+        """Bytes gone before the engine's first look at free memory."""
+        return int((self.base_gib + (self.tp_base_gib if tp > 1 else 0)) * GIB)
+
+    def growth(self, tp: int) -> int:
+        """Further bytes by the end of profiling; the engine counts these against its budget."""
+        return int((self.growth_gib + (self.tp_growth_gib if tp > 1 else 0)) * GIB)
+
+
+@functools.cache
+def context() -> Context:
+    return Context(**_data()["context"])
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(files("checks.planner").joinpath("engines.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def table(engine: str) -> tuple[Rules, ...]:
+    """All ranges of an engine, oldest first."""
+    return tuple(_rules(engine, row) for row in _data().get(engine, ()))
+
+
+def _rules(engine: str, row: dict[str, Any]) -> Rules:
+    rest = {k: v for k, v in row.items() if k not in {"from", "before"}}
+    return Rules(engine=engine, first=Version(row["from"]), before=Version(row["before"]), **rest)
+
+
+def rules_for(engine: str, version: str | None) -> Rules:
+    """The rules of this version; the newest when it isn't given. Raises InventoryError for another engine."""
+    rows = table(engine)
+    if not rows:
+        raise InventoryError(f"no memory rules for engine {engine!r}", hint="known: vllm, sglang")
+    if version is None or version in {"", "auto"}:
+        return rows[-1]
+    try:
+        wanted = Version(version)
+    except InvalidVersion as e:
+        raise InventoryError(f"{version!r} is not a version number") from e
+    for rules in rows:
+        if rules.first <= wanted < rules.before:
+            return rules
+    raise InventoryError(f"no memory rules for {engine} {version}")
