@@ -3,7 +3,8 @@
 `plan(Scenario)` gives a `Plan`; `advise(Scenario)` gives the cheapest changes, each planned again.
 """
 
-from checks.planner.plan import Plan, Stop, Term, plan
+from checks.planner.plan import plan
+from checks.planner.result import Plan, Stop, Term
 from checks.planner.scenario import Scenario, load_scenario
 
 __all__ = ["Plan", "Scenario", "Stop", "Term", "load_scenario", "plan"]

@@ -17,7 +17,7 @@ _MEDIUM_SEGMENT = 20 * MIB
 _OWN_SEGMENT = 10 * MIB
 
 
-class OutOfMemory(Exception):  # noqa: N818 - it is a simulated event, not a fault of ours
+class OutOfMemory(Exception):
     """A tensor did not fit although every cached segment was given back."""
 
     def __init__(self, tensor: str, nbytes: int) -> None:

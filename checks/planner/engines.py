@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from checks.planner.units import GIB
 from inventory.errors import InventoryError
 
-__all__ = ["Context", "Rules", "context", "rules_for", "table"]
+__all__ = ["Context", "Rules", "Static", "context", "rules_for", "static_pool", "table"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Context:
     workspace_mib: int
     tp_base_gib: float
     tp_growth_gib: float
+    driver_reserved_mib: int
     source: str
 
     def at_start(self, tp: int) -> int:
@@ -55,6 +56,35 @@ class Context:
 @functools.cache
 def context() -> Context:
     return Context(**_data()["context"])
+
+
+@dataclass(frozen=True)
+class Static:
+    """SGLang's reserve for everything outside its static pool."""
+
+    base_mb: float
+    mb_per_token: float
+    least_chunk: int
+    large_gib: int
+    large_reserve_mb: float
+    graph_mb_per_request: float
+    sizes: tuple[tuple[int, int, int], ...]
+    source: str
+
+    def chunked_prefill(self, device_total: int) -> int:
+        return self._row(device_total)[1]
+
+    def graph_requests(self, device_total: int) -> int:
+        return self._row(device_total)[2]
+
+    def _row(self, device_total: int) -> tuple[int, int, int]:
+        return next((r for r in self.sizes if device_total <= r[0] * GIB), self.sizes[-1])
+
+
+@functools.cache
+def static_pool() -> Static:
+    data = dict(_data()["static_pool"])
+    return Static(**{**data, "sizes": tuple((a, b, c) for a, b, c in data["sizes"])})
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """CUDA graphs: which sizes are captured and what the captures keep.
 
-Sources: vLLM 0.25.1 config/vllm.py (_set_cudagraph_sizes), v1/worker/gpu/cudagraph_utils.py (one pool, piecewise
-then full), v1/attention/backends/flash_attn.py (with full graphs FlashAttention 3 splits each sequence up to
-`flash_attn_max_num_splits_for_cuda_graph` ways and keeps fp32 partial outputs).
+Sources: vLLM 0.25.1 config/vllm.py (_set_cudagraph_sizes), v1/worker/gpu/cudagraph_utils.py (one pool,
+piecewise then full), v1/attention/backends/flash_attn.py (with full graphs FlashAttention 3 splits each
+sequence up to `flash_attn_max_num_splits_for_cuda_graph` ways and keeps fp32 partial outputs).
 """
 
 from dataclasses import dataclass

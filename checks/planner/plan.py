@@ -5,8 +5,6 @@ KV cache, graphs, warm-up. Each stage either fits the device or ends the walk wi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
 
 from checks.planner import runner_v1, runner_v2, sglang
 from checks.planner.allocator import Allocator, OutOfMemory
@@ -14,118 +12,17 @@ from checks.planner.engines import context
 from checks.planner.gates import refusals
 from checks.planner.graphs import Graphs, graphs_of
 from checks.planner.kv import KvLayout, layout_of
+from checks.planner.loading import loaded
+from checks.planner.result import Plan, Stop, Term
 from checks.planner.scenario import Scenario
 from checks.planner.units import GIB, MIB, allocated, gib
-from checks.planner.weights import draft_params, model_params, total
 from checks.planner.work import Work
 
-__all__ = ["Plan", "Stop", "Term", "Verdict", "layout", "plan", "uses_v2"]
+__all__ = ["Plan", "Stop", "Term", "layout", "plan", "uses_v2"]
 
-Verdict = Literal["fits", "tight", "does-not-fit"]
-
-#: Below this much free memory after start a plan is tight: the estimate's own error could eat it.
-_TIGHT = GIB
 #: Architectures of the second runner although they are mixtures (vLLM 0.25.1 config/vllm.py:68).
 _V2_MOE = frozenset({"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"})
 _V2_METHODS = frozenset({"none", "eagle", "eagle3", "mtp"})
-
-
-@dataclass(frozen=True)
-class Term:
-    """One part of a GPU's memory. ``band`` is its error either way; ``source`` says where it comes from."""
-
-    name: str
-    nbytes: int
-    band: int
-    source: str
-    measured: bool = False
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why a start ends: the stage, the public cause, what collides."""
-
-    stage: str
-    reason: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Bytes per GPU (every rank alike). Values of a stage that is not reached are None."""
-
-    scenario: Scenario
-    terms: tuple[Term, ...]
-    weights: int | None
-    available_kv: int | None
-    kv_tokens: int | None
-    concurrency: float | None
-    max_len: int | None
-    longest: int | None
-    device_peak: int | None
-    band: int
-    stop: Stop | None
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def starts(self) -> bool:
-        return self.stop is None
-
-    @property
-    def reason(self) -> str | None:
-        return self.stop.reason if self.stop else None
-
-    @property
-    def free(self) -> int | None:
-        """What the device has left after start."""
-        if self.device_peak is None:
-            return None
-        return self.scenario.device_total - self.device_peak - self.scenario.other_used
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.stop is not None:
-            return "does-not-fit"
-        spare = self.free or 0
-        short = self.concurrency is not None and self.concurrency < 1.05
-        return "tight" if spare < max(_TIGHT, self.band) or short else "fits"
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `--json`; the first six keys are the scenario interface."""
-        return {
-            "schema": 1,
-            "model_loading_gib": _gib(self.weights),
-            "available_kv_gib": _gib(self.available_kv),
-            "kv_tokens": self.kv_tokens,
-            "device_peak_gib": _gib(self.device_peak),
-            "starts": self.starts,
-            "reason": self.reason,
-            "verdict": self.verdict,
-            "detail": self.stop.text if self.stop else "",
-            "stage": self.stop.stage if self.stop else None,
-            "name": self.scenario.name,
-            "device_total_gib": gib(self.scenario.device_total),
-            "free_gib": _gib(self.free),
-            "band_gib": gib(self.band),
-            "max_model_len": self.max_len,
-            "longest_model_len": self.longest,
-            "concurrency": None if self.concurrency is None else round(self.concurrency, 2),
-            "terms": [
-                {
-                    "name": t.name,
-                    "gib": gib(t.nbytes),
-                    "band_gib": gib(t.band),
-                    "measured": t.measured,
-                    "source": t.source,
-                }
-                for t in self.terms
-            ],
-            "notes": list(self.notes),
-        }
-
-
-def _gib(value: int | None) -> float | None:
-    return None if value is None else gib(value)
 
 
 def uses_v2(s: Scenario, w: Work) -> bool:
@@ -220,23 +117,14 @@ class _Walk:
         return Stop("first look", "gpu-memory-occupied", text)
 
     def _load(self) -> Stop | None:
-        w, unsplit = self.w, self.s.rules.unsplit_weights
-        target = total(model_params(w.target, w.tp, w.scheme), unsplit=unsplit)
-        draft = 0
-        if w.draft is not None:
-            params = draft_params(
-                w.draft, w.target, w.method, w.tp, w.draft_scheme, own_head=w.own_head, own_embed=w.own_embed
-            )
-            draft = total(params, unsplit=unsplit)
-        for name, size, slug in (
-            ("target weights", target, "oom-weights-load"),
-            ("draft weights", draft, "oom-spec-draft"),
+        target, draft, passing = loaded(self.s, self.w)
+        for name, size, extra, slug in (
+            ("target weights", target, 0, "oom-weights-load"),
+            ("draft weights", draft, passing, "oom-spec-draft"),
         ):
-            if size > self._room:
-                return Stop("load", slug, f"{name} {gib(size)} GiB, {gib(self._room)} GiB free")
-            self._add(
-                name, size, size // 100, "parameter shapes, fused and rounded as the engine allocates them"
-            )
+            if size + extra > self._room:
+                return Stop("load", slug, f"{name} {gib(size + extra)} GiB, {gib(self._room)} GiB free")
+            self._add(name, size, size // 100, "parameters, fused and rounded as the engine allocates them")
         self.weights = target + draft
         return None
 
@@ -358,8 +246,3 @@ class _Walk:
             stop=stop,
             notes=tuple(self.notes),
         )
-
-
-def with_measured(p: Plan, terms: tuple[Term, ...], **changes: Any) -> Plan:
-    """A copy of a plan with some terms replaced by measured ones."""
-    return replace(p, terms=terms, **changes)

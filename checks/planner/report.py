@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from checks.planner.plan import Plan
+from checks.planner.result import Plan
 from checks.planner.truth import Row
 from checks.planner.units import GIB, gib
 

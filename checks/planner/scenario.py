@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.planner.engines import Rules, rules_for
+from checks.planner.from_tensors import Tensor
 from checks.planner.quant import scheme_of
 from checks.planner.shapes import Shape, shape_of
 from checks.planner.units import GIB
@@ -57,8 +58,8 @@ class Scenario:
     quantization: str | None = None
     speculative: Mapping[str, Any] = field(default_factory=dict)
     draft_config: Mapping[str, Any] | None = None
-    tensors: Mapping[str, Any] | None = None
-    draft_tensors: Mapping[str, Any] | None = None
+    tensors: Mapping[str, Tensor] | None = None
+    draft_tensors: Mapping[str, Tensor] | None = None
     other_used: int = 0
     load_format: str = "auto"
     flashinfer: bool = True
@@ -135,18 +136,27 @@ class Scenario:
             kv_dtype=self.kv_dtype,
             eager=self.eager,
             probabilistic=self.speculative.get("draft_sample_method") == "probabilistic",
-            own_head=self._draft_has("lm_head", default=self.method == "eagle3"),
-            own_embed=self._draft_has("embed_tokens", default=False),
+            own_head=self._own_head(),
+            own_embed=self._own_embedding(target, draft),
             flashinfer_sampler=self.flashinfer,
             compute_units=132,
         )
 
-    def _draft_has(self, part: str, *, default: bool) -> bool:
+    def _own_head(self) -> bool:
+        """True when the draft brings an lm_head that the engine keeps."""
         if self.load_format == "dummy":
             return False
         if self.draft_tensors is None:
-            return default
-        return any(part in name for name in self.draft_tensors)
+            return self.method == "eagle3"
+        return any("lm_head" in name for name in self.draft_tensors)
+
+    def _own_embedding(self, target: Shape, draft: Shape | None) -> bool:
+        """True when the draft keeps its own embedding: one of another width; an equal copy is shared."""
+        if draft is None or self.load_format == "dummy":
+            return False
+        if self.draft_tensors is not None and not any("embed_tokens" in n for n in self.draft_tensors):
+            return False
+        return draft.hidden != target.hidden
 
     @classmethod
     def from_mapping(cls, row: Mapping[str, Any], *, source: str = "scenario") -> "Scenario":

@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from checks.planner.plan import Plan, plan
+from checks.planner.plan import plan
 from checks.planner.report import show_plan, show_truth
+from checks.planner.result import Plan
 from checks.planner.scenario import load_scenario
 from checks.planner.truth import compare, load_rows
 from inventory.errors import UsageError

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checks.planner.plan import Plan, plan
+from checks.planner.plan import plan
+from checks.planner.result import Plan
 from checks.planner.scenario import Scenario
 from checks.planner.units import GIB, MIB
 from inventory.errors import InventoryError
@@ -94,7 +95,7 @@ def _relative(predicted: int | None, measured: float | None, unit: int) -> float
 def _peak_error(made: Plan, used: Any) -> float | None:
     if made.device_peak is None or not used:
         return None
-    return (made.device_peak - max(used) * MIB) / GIB
+    return (made.device_peak - int(max(used)) * MIB) / GIB
 
 
 def _start_right(made: Plan, result: Mapping[str, Any]) -> bool | None:

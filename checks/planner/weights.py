@@ -1,8 +1,8 @@
 """Weights on one rank: every parameter the engine allocates, from the shape alone or from tensor headers.
 
 Fused as the engine fuses them (qkv, gate_up), because the allocator rounds per parameter. Sources: vLLM
-0.25.1 model_executor/layers/linear.py (sharding), vocab_parallel_embedding.py (padding to 64), models/llama.py,
-qwen2.py, deepseek_v2.py, llama_eagle.py, llama_eagle3.py, rotary_embedding/base.py.
+0.25.1 model_executor/layers/linear.py (sharding), vocab_parallel_embedding.py (padding to 64),
+models/llama.py, qwen2.py, deepseek_v2.py, llama_eagle.py, llama_eagle3.py, rotary_embedding/base.py.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def model_params(shape: Shape, tp: int, scheme: Scheme | None) -> list[Param]:
 
 
 def rotary(shape: Shape) -> Param:
-    """cos and sin for every position: [max_position_embeddings, rotary_dim] in the model's dtype."""
+    """Cos and sin for every position: [max_position_embeddings, rotary_dim] in the model's dtype."""
     return Param("rotary", shape.max_positions * shape.rotary_dim * shape.dtype_bytes)
 
 
