@@ -7,7 +7,7 @@ v1/sample/rejection_sampler.py, v1/sample/ops/topk_topp_sampler.py, v1/spec_deco
 """
 
 from checks.planner.allocator import Allocator
-from checks.planner.layers import forward, logits
+from checks.planner.layers import compile_head, forward, logits
 from checks.planner.units import cdiv
 from checks.planner.work import Work
 
@@ -47,6 +47,8 @@ def _pass(a: Allocator, w: Work, n: int) -> None:
     forward(a, w.target, w.tp, n, "t", aux=aux)
     a.drop(*(f"t.aux{i}" for i in range(aux)))
     if w.draft is not None:
+        if n == w.batched_tokens:
+            compile_head(a, w, n)
         forward(a, w.draft, w.tp, n, "d", fused=2 * w.draft.hidden if w.reads_hidden else 0)
         a.drop("d.out")
     a.take("picked", w.profile_reqs * w.target.hidden * w.target.dtype_bytes)

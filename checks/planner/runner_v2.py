@@ -8,7 +8,7 @@ spec_decode/speculator.py, spec_decode/autoregressive/speculator.py, spec_decode
 """
 
 from checks.planner.allocator import Allocator
-from checks.planner.layers import forward, logits
+from checks.planner.layers import compile_head, forward, logits
 from checks.planner.units import cdiv
 from checks.planner.work import Work
 
@@ -40,7 +40,7 @@ def held(w: Work) -> dict[str, int]:
 def profile(a: Allocator, w: Work) -> None:
     """The dummy pass of all batched tokens; ``a.peak_live`` is what the engine reserves for activations."""
     _forward(a, w, w.batched_tokens)
-    _propose(a, w, w.batched_tokens, w.profile_reqs)
+    _propose(a, w, w.batched_tokens, w.profile_reqs, compiling=True)
     a.drop(*_aux(w))
     _sample(a, w, w.profile_reqs, probe=True)
     a.drop("t.out")
@@ -91,7 +91,7 @@ def _prompt_logprobs(a: Allocator, w: Work, n: int) -> None:
     a.drop("chunk")
 
 
-def _propose(a: Allocator, w: Work, n: int, reqs: int) -> None:
+def _propose(a: Allocator, w: Work, n: int, reqs: int, *, compiling: bool = False) -> None:
     """Draft tokens for every request: one pass over the step's tokens, then k-1 passes of one token each."""
     if w.draft is None:
         return
@@ -99,12 +99,15 @@ def _propose(a: Allocator, w: Work, n: int, reqs: int) -> None:
     if w.method == "eagle3":
         a.take("joined", n * w.draft.aux_layers * w.draft.target_hidden * w.draft.dtype_bytes)
         a.take("combined", n * width)
-        a.drop("joined", "combined")
+        a.drop("joined")
+    if compiling:
+        compile_head(a, w, n)
     for tokens in (n, reqs) if w.k > 1 else (n,):
         forward(a, w.draft, w.tp, tokens, "d", fused=2 * w.draft.hidden)
         a.take("picked", reqs * width)
         _draft_logits(a, w, reqs)
         a.drop("picked", "d.out")
+    a.drop("combined")
 
 
 def _draft_logits(a: Allocator, w: Work, reqs: int) -> None:

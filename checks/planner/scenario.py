@@ -35,7 +35,8 @@ class Scenario:
     ``config`` and ``draft_config`` are decoded config.json files; ``tensors`` and ``draft_tensors``, when
     known, map each checkpoint tensor to its (dtype, shape) and then decide instead of the configuration.
     ``other_used`` is what other processes hold. ``load_format`` "dummy" starts share the draft's head and
-    embedding with the target, as the engine does when a checkpoint brings none.
+    embedding with the target, as the engine does when a checkpoint brings none. ``warm_cache``: this model
+    was compiled on this host before, so its start skips the compiler's benchmarks.
     """
 
     config: Mapping[str, Any]
@@ -63,6 +64,7 @@ class Scenario:
     other_used: int = 0
     load_format: str = "auto"
     flashinfer: bool = True
+    warm_cache: bool = False
     extra_args: tuple[str, ...] = ()
     name: str = ""
 
@@ -140,6 +142,7 @@ class Scenario:
             own_embed=self._own_embedding(target, draft),
             flashinfer_sampler=self.flashinfer,
             compute_units=132,
+            cold_compile=not self.warm_cache,
         )
 
     def _own_head(self) -> bool:
@@ -195,6 +198,7 @@ class Scenario:
             other_used=int((read.optional("other_used_gib", 0.0, 1 << 20) or 0.0) * GIB),
             load_format=str(row.get("load_format") or "dummy"),
             flashinfer=bool(row.get("flashinfer") or False),
+            warm_cache=bool(row.get("warm_cache") or False),
             extra_args=tuple(str(a) for a in row.get("extra_args") or ()),
             name=str(row.get("id") or row.get("name") or ""),
         )

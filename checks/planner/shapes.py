@@ -17,6 +17,8 @@ DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
 #: Attention biases that the config does not state: the class has them. Source: vLLM 0.25.1 models/*.py.
 _QKV_BIAS = {"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl"}
 _QK_NORM = {"qwen3", "qwen3_moe"}
+#: models/qwen2.py and its users: `gate_up` is a variable of its own until the MLP returns.
+_NAMES_GATE_UP = "qwen"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Shape:
     target_hidden: int
     aux_layers: int
     quantization: Mapping[str, Any] | None
+
+    @property
+    def keeps_gate_up(self) -> bool:
+        """True where the MLP's code still names the wide tensor while it makes its output."""
+        return self.model_type.startswith(_NAMES_GATE_UP)
 
     @property
     def is_moe(self) -> bool:

@@ -30,6 +30,7 @@ class Work:
     own_embed: bool
     flashinfer_sampler: bool
     compute_units: int
+    cold_compile: bool
 
     @property
     def query_len(self) -> int:
