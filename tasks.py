@@ -305,6 +305,23 @@ def lab(
     return cli.run(action or "", host or "", what or "", **options)
 
 
+@command(
+    help={
+        "scenario": "A JSON file with one start's inputs: device_total_gib, model_config, ...",
+        "truth": "Compare with real starts instead and print the errors.",
+        "rows": "With --truth: a file of measured starts (default: this project's own).",
+        "json": "Print one JSON document.",
+    },
+)
+def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", json: bool = False) -> int:
+    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't."""
+    from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
+
+    if truth:
+        return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
+    return surface.scenario(scenario, as_json=json)
+
+
 def _each(steps: list[list[str]]) -> int:
     failed = [
         s for s in steps if subprocess.run([sys.executable, "-m", *s], cwd=ROOT, check=False).returncode
