@@ -16,10 +16,12 @@ from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
 from invoke.parser.parser import ParseMachine
 
-from inventory.errors import EyasError
+from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments
+from inventory.model import Host
 from provision import wheellock
+from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
 
@@ -320,6 +322,71 @@ def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", js
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
     return surface.scenario(scenario, as_json=json)
+
+
+SELECT = {
+    "host": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, commas. Required.",
+    "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+    "accept-new-host-keys": "Record the keys of hosts that known_hosts doesn't have yet.",
+    "forks": "At most this many hosts at once.",
+    "json": "One JSON document on stdout; progress goes to stderr.",
+}
+
+
+def _select(host: str | None, inventory: str | None) -> list[Host]:
+    if not host:
+        raise UsageError("no host given", hint="--host NAME (or a group; `invoke hosts` lists them)")
+    return default_inventory(inventory).select(host)
+
+
+@command(
+    help={
+        **SELECT,
+        "deployment": "Name or file of the deployment. Default: the host's eyas_deployment variable.",
+        "check": "Say what would change; write nothing on the host.",
+        "diff": "Show the files that change, secrets masked.",
+        "detailed-exitcode": "With --check: exit 8 when changes are pending.",
+        "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
+    }
+)
+def provision(
+    c: Context,
+    host: str | None = None,
+    deployment: str | None = None,
+    inventory: str | None = None,
+    check: bool = False,
+    diff: bool = False,
+    detailed_exitcode: bool = False,
+    wheelhouse: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Take hosts to the deployment: preconditions, wheels, weights, unit, a real answer, proof."""
+    from provision import run  # noqa: PLC0415 - SSH loads only where it is used
+
+    return run.provision(
+        _select(host, inventory),
+        deployment,
+        run.Flags(check, diff, detailed_exitcode, wheelhouse, accept_new_host_keys, forks, json),
+    )
+
+
+@command(help={**SELECT, "save": "Write the facts to this file (one host) for `doctor --facts` or `plan`."})
+def facts(
+    c: Context,
+    host: str | None = None,
+    inventory: str | None = None,
+    save: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Everything the probe sees of a host in one round trip; a value nobody could read says why."""
+    from provision import run  # noqa: PLC0415
+
+    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
+    return run.facts(_select(host, inventory), save, flags)
 
 
 def _each(steps: list[list[str]]) -> int:

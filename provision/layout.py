@@ -42,6 +42,11 @@ def unit_name(deployment: str) -> str:
     return f"eyas-{deployment}"
 
 
+def unit_files(deployment: str) -> tuple[str, str, str]:
+    unit = unit_name(deployment)
+    return f"{unit}.service", f"{unit}-health.service", f"{unit}-health.timer"
+
+
 def unit_path(unit_file: str) -> str:
     return f"/etc/systemd/system/{unit_file}"
 

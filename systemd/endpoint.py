@@ -110,10 +110,7 @@ _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
 
 
 def counters(release, timeout=5.0):
-    """Sums over all labels of the series named in the release, by role; a role that is absent is None.
-
-    A role that ends in "_by_label" comes back as {label value: sum} over its one label of interest.
-    """
+    """Sums over all labels of the series named in the release, by role; a series that is absent is None."""
     with _open(release, "/metrics", timeout=timeout) as r:
         text = r.read().decode("utf-8", "replace")
     found = dict.fromkeys(release.metrics)

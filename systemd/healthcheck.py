@@ -21,8 +21,9 @@ def check(release):
     result = {"ok": True, "seconds": round(seconds, 3), "tokens": usage["completion_tokens"]}
     if release.data["draft"]["method"] == "none":
         return result
-    drafted = (after["draft_tokens"] or 0) - (before["draft_tokens"] or 0)
-    result["draft_tokens"] = drafted
+    role = "spec_draft_tokens" if "spec_draft_tokens" in after else "spec_verify_calls"
+    drafted = (after.get(role) or 0) - (before.get(role) or 0)
+    result[role] = drafted
     if drafted <= 0:
         result.update(ok=False, why="speculation is configured but no draft token was made")
     return result

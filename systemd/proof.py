@@ -36,7 +36,8 @@ def measure(release, max_tokens):
             return None
         return after[role] - (before.get(role) or 0.0)
 
-    drafts, drafted, accepted = (delta(r) for r in ("drafts", "draft_tokens", "accepted_tokens"))
+    drafts, drafted, accepted = (delta("spec_" + r) for r in ("drafts", "draft_tokens", "accepted_tokens"))
+    length = round(1 + accepted / drafts, 4) if drafts else after.get("spec_accept_length")
     return {
         "requests": len(runs),
         "output_tokens": sum(tokens),
@@ -45,8 +46,8 @@ def measure(release, max_tokens):
         "drafts": drafts,
         "draft_tokens": drafted,
         "accepted_tokens": accepted,
-        "acceptance_rate": round(accepted / drafted, 4) if drafted else None,
-        "acceptance_length": round(1 + accepted / drafts, 4) if drafts else None,
+        "acceptance_rate": round(accepted / drafted, 4) if drafted else after.get("spec_accept_rate"),
+        "acceptance_length": length,
         "outputs": [hashlib.sha256(r["text"].encode()).hexdigest() for r in runs],
         "max_tokens": max_tokens,
     }

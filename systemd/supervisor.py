@@ -109,10 +109,10 @@ class Supervisor:
         """One look at a serving engine. Raises Down when it doesn't serve now."""
         health(self.release)
         seen = counters(self.release)
-        work = (seen["generation_tokens"], seen["prompt_tokens"])
+        work = seen.get("generation_tokens")
         if work != self.progress:
             self.progress, self.moved_at = work, time.monotonic()
-        busy = (seen["running"] or 0) + (seen["waiting"] or 0)
+        busy = (seen.get("requests_running") or 0) + (seen.get("requests_waiting") or 0)
         now = time.monotonic()
         if busy:
             if now - self.moved_at > self.release.timeouts["probe_s"]:

@@ -94,7 +94,9 @@ def _release(look: Look, name: str) -> "dict[str, Any]":
         "draft",
         "endpoint",
     )
-    return dict({k: told[k] for k in keep if k in told}, id=name, complete=True, sha256=_sha256(look, path))
+    proven = look.exists(STATE + f"/releases/{name}/proof.json")
+    kept = {k: told[k] for k in keep if k in told}
+    return dict(kept, id=name, complete=True, proven=proven, sha256=_sha256(look, path))
 
 
 def _envs(look: Look) -> "list[dict[str, Any]]":
