@@ -10,19 +10,17 @@ import pytest
 
 from checks.facts import HostFacts
 from checks.outcome import Outcome, Severity, Status
-from checks.preconditions import RULES, Floors, Want, run_preconditions, verdict
+from checks.preconditions import RULES, Want, run_preconditions, verdict
+from checks.preconditions.fit import floors_of, host_floors
 from checks.rule import Found, Rule, code_of, observe
+from inventory.catalogue import load_catalogue
+from inventory.resolve import resolve_version
 
 HERE = Path(__file__).parent
 HOSTS = HERE / "hosts"
-#: The current line of vLLM (CUDA 13) and the one before (CUDA 12.8).
-FLOORS = {
-    "cuda13": Floors("vllm", "0.33.0", "2.14.0", "13.0", "580", ">=3.11,<3.15", "2.28", ("7.5", "12.0")),
-    "cuda12": Floors(
-        "vllm", "0.19.1", "2.10.0", "12.8", "525.60.13", ">=3.10,<3.14", "2.31", ("7.0", "12.0")
-    ),
-    "old": Floors("vllm", "0.6.2", "2.4.0", "12.1", "525.60.13", ">=3.8,<3.13", "2.17", ("7.0", "9.0")),
-}
+#: The current line of vLLM (CUDA 13), the one before (CUDA 12.8), the oldest: as the catalogue has them.
+LINES = {"cuda13": "0.33.0", "cuda12": "0.19.1", "old": "0.6.2"}
+FLOORS = {name: floors_of(load_catalogue().release("vllm", version)) for name, version in LINES.items()}
 
 
 def load_cases() -> list[dict[str, Any]]:
@@ -148,3 +146,34 @@ def test_device_cpu_skips_the_cards() -> None:
     skipped = {o.check for o in outcomes if o.status is Status.SKIPPED}
     assert {r.slug for r in RULES if r.needs_cards} <= skipped
     assert not verdict(outcomes).refused
+
+
+@pytest.mark.parametrize(
+    ("host", "cuda"), [("rtx4090x2-570", "12.8"), ("h200x2-580", "13.0"), ("rtx4090x2-xid79", "12.8")]
+)
+def test_auto_takes_the_line_that_the_driver_runs(host: str, cuda: str) -> None:
+    """A release that `auto` picks by the host's facts is never one that the preconditions refuse."""
+    catalogue = load_catalogue()
+    facts = HostFacts.load(HOSTS / f"{host}.json")
+    have = host_floors(facts)
+    version = resolve_version(
+        catalogue,
+        "vllm",
+        "auto",
+        driver=have.driver,
+        glibc=have.glibc,
+        python=have.python,
+        compute_capability=have.compute_capability,
+        candidates=catalogue.releases("vllm"),
+    ).version
+    release = catalogue.release("vllm", version)
+    assert release.stack.cuda == cuda
+    about_wheels = {"driver-too-old", "python-unsupported", "glibc-too-old", "torch-no-kernel-image"}
+    outcomes = run_preconditions(facts, Want(floors=floors_of(release)))
+    assert [o for o in outcomes if o.check in about_wheels and o.status is not Status.OK] == []
+
+
+def test_cpu_floors_ask_for_no_driver() -> None:
+    floors = floors_of(load_catalogue().release("vllm", "0.32.0"), "cpu")
+    assert (floors.driver, floors.cuda, floors.compute_capability) == ("", "", None)
+    assert floors.python

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from checks.facts import HostFacts
 from checks.outcome import Finding, Outcome, Severity, Status
-from checks.preconditions import disk, driver, gpus, parallel, service, stack, system
+from checks.preconditions import disk, driver, driver_fit, gpus, parallel, service, stack, system
 from checks.preconditions.want import Floors, Want
 from checks.rule import Rule, observe
 
 __all__ = ["RULES", "Floors", "Verdict", "Want", "run_preconditions", "verdict"]
 
-GROUPS = (system, driver, stack, gpus, parallel, disk, service)
+GROUPS = (system, driver, driver_fit, stack, gpus, parallel, disk, service)
 RULES: tuple[Rule[Want], ...] = tuple(rule for group in GROUPS for rule in group.RULES)
 
 

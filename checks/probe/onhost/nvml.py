@@ -5,6 +5,7 @@ import os
 import re
 
 from .base import Look, attempt, missing
+from .guard import Guard, gone
 from .ports import process
 
 TYPE_CHECKING = False
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND, LOST = 3, 4, 12, 13, 15
+LIBRARY_NOT_FOUND = 12
 P2P = [
     "ok",
     "chipset_not_supported",
@@ -86,49 +87,11 @@ def _library_version() -> "str | None":
     return found[0] if found else None
 
 
-class _Nvml:
-    def __init__(self, look: Look, nvml: "Any") -> None:
-        self.look = look
-        self.nvml = nvml
-        self.asking = "the driver"
-
-    def ask(self, call: str, *args: "Any") -> "Any":
-        """One guarded call: a value, or why this card or driver has none."""
-        self.look.note(f"{call} of {self.asking}")
-        try:
-            answer = getattr(self.nvml, call)(*args)
-        except Exception as e:
-            return missing(self._why(e))
-        return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
-
-    def part(self, pick: "Callable[[Any], Any]", call: str, *args: "Any") -> "Any":
-        answer = self.ask(call, *args)
-        return answer if _gone(answer) else pick(answer)
-
-    def first(self, *calls: "Any") -> "Any":
-        """The first spelling of a query this driver knows."""
-        answer: Any = missing("not asked")
-        for call in calls:
-            answer = self.ask(*call)
-            if not _gone(answer):
-                break
-        return answer
-
-    def _why(self, error: Exception) -> str:
-        value = getattr(error, "value", None)
-        known = {
-            NOT_SUPPORTED: "not supported by this card",
-            FUNCTION_NOT_FOUND: "driver too old for this query",
-            NO_PERMISSION: f"not permitted as uid {os.getuid()}",
-        }
-        if isinstance(error, getattr(self.nvml, "NVMLLibraryMismatchError", ())):
-            return "driver too old for this query"
-        return known.get(value, str(error) or type(error).__name__) if value is not None else str(error)
-
+class _Nvml(Guard):
     def all(self) -> "dict[str, Any]":
         count = self.ask("nvmlDeviceGetCount")
         driver = {
-            "nvml_error": count["missing"] if _gone(count) else None,
+            "nvml_error": count["missing"] if gone(count) else None,
             "nvml_error_code": None,
             "library_version": attempt(_library_version) or self.ask("nvmlSystemGetDriverVersion"),
             "driver_version": self.ask("nvmlSystemGetDriverVersion"),
@@ -136,7 +99,7 @@ class _Nvml:
             "cuda_version": self._cuda(),
             "source": "nvml",
         }
-        if _gone(count):
+        if gone(count):
             return {"driver": driver, "gpus": count, "p2p": count, "topology": count}
         handles = [self.ask("nvmlDeviceGetHandleByIndex", i) for i in range(count)]
         return {
@@ -148,10 +111,10 @@ class _Nvml:
 
     def _cuda(self) -> "Any":
         answer = self.first(("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))
-        return answer if _gone(answer) else f"{answer // 1000}.{answer % 1000 // 10}"
+        return answer if gone(answer) else f"{answer // 1000}.{answer % 1000 // 10}"
 
     def gpu(self, index: int, h: "Any") -> "dict[str, Any]":
-        if _gone(h):
+        if gone(h):
             return {"index": index, "error": h["missing"]}
         out = {"index": index, "error": None}
         self.asking = f"card {index}"
@@ -178,7 +141,7 @@ class _Nvml:
         info = self.first(("nvmlDeviceGetMemoryInfo", h, version), ("nvmlDeviceGetMemoryInfo", h))
         names = ("total", "used", "free", "reserved")
         return {
-            **{"memory_" + n: info if _gone(info) else _field(info, n) for n in names},
+            **{"memory_" + n: info if gone(info) else _field(info, n) for n in names},
             "bar1_total": self.part(lambda v: v.bar1Total, "nvmlDeviceGetBAR1MemoryInfo", h),
             "processes": self._processes(h),
         }
@@ -188,7 +151,7 @@ class _Nvml:
         for kind in ("Compute", "Graphics"):
             base = f"nvmlDeviceGet{kind}RunningProcesses"
             found = self.first((base, h), (base + "_v2", h))
-            if _gone(found):
+            if gone(found):
                 if kind == "Compute":
                     return found
                 continue
@@ -198,7 +161,7 @@ class _Nvml:
     def _process(self, p: "Any", kind: str) -> "dict[str, Any]":
         """A pid of another container is not in this host's /proc: then NVML's name is all there is."""
         who = process(self.look, p.pid)
-        if _gone(who["name"]):
+        if gone(who["name"]):
             who["name"] = self.ask("nvmlSystemGetProcessName", p.pid)
         used = missing("not permitted or not counted") if p.usedGpuMemory is None else p.usedGpuMemory
         return dict(who, pid=p.pid, bytes=used, kind=kind)
@@ -215,7 +178,7 @@ class _Nvml:
                 "volatile_corrected": self.ask("nvmlDeviceGetTotalEccErrors", h, 0, 0),
             },
             "remapped": {
-                n: rows if _gone(rows) else kind(rows[i]) for i, (n, kind) in enumerate(names.items())
+                n: rows if gone(rows) else kind(rows[i]) for i, (n, kind) in enumerate(names.items())
             },
             "retired_pages": self._retired(h),
             "retired_pending": self.part(bool, "nvmlDeviceGetRetiredPagesPendingStatus", h),
@@ -225,13 +188,13 @@ class _Nvml:
 
     def _retired(self, h: "Any") -> "Any":
         counts = [self.part(len, "nvmlDeviceGetRetiredPages", h, cause) for cause in (0, 1)]
-        bad = [c for c in counts if _gone(c)]
+        bad = [c for c in counts if gone(c)]
         return bad[0] if bad else sum(counts)
 
     def _recovery(self, h: "Any") -> "Any":
         """What the driver itself asks for (reset, reboot): a field of recent drivers."""
         answer = self.ask("nvmlDeviceGetFieldValues", h, [RECOVERY_FIELD])
-        if _gone(answer):
+        if gone(answer):
             return answer
         value = answer[0]
         if value.nvmlReturn:
@@ -257,7 +220,7 @@ class _Nvml:
     def _throttle(self, h: "Any") -> "Any":
         calls = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         bits = self.first(*[(c, h) for c in calls])
-        return bits if _gone(bits) else [n for i, n in enumerate(THROTTLE) if bits >> i & 1]
+        return bits if gone(bits) else [n for i, n in enumerate(THROTTLE) if bits >> i & 1]
 
     def _links(self, h: "Any") -> "dict[str, Any]":
         pcie = {
@@ -276,7 +239,7 @@ class _Nvml:
         active = 0
         for link in range(MOST_LINKS):
             state = self.ask("nvmlDeviceGetNvLinkState", h, link)
-            if _gone(state):
+            if gone(state):
                 return active if link else state
             active += bool(state)
         return active
@@ -291,26 +254,22 @@ class _Nvml:
         ):
             info = getattr(self.nvml, struct)()
             answer = self.ask(call, h, ctypes.byref(info))
-            if not _gone(answer):
+            if not gone(answer):
                 break
-        if _gone(answer):
+        if gone(answer):
             return {"state": answer, "status": answer}
         return {"state": _name(FABRIC, info.state), "status": info.status}
 
     def _p2p(self, a: "Any", b: "Any") -> "Any":
-        if a is b or _gone(a) or _gone(b):
+        if a is b or gone(a) or gone(b):
             return "self" if a is b else "lost"
         # The index is a literal: pynvml's own constant for "read" is a tuple by mistake.
         return self.part(lambda v: _name(P2P, v), "nvmlDeviceGetP2PStatus", a, b, 0)
 
     def _level(self, a: "Any", b: "Any") -> "Any":
-        if a is b or _gone(a) or _gone(b):
+        if a is b or gone(a) or gone(b):
             return "self" if a is b else "lost"
         return self.part(lambda v: TOPOLOGY.get(v, str(v)), "nvmlDeviceGetTopologyCommonAncestor", a, b)
-
-
-def _gone(answer: "Any") -> bool:
-    return isinstance(answer, dict) and set(answer) == {"missing"}
 
 
 def _field(info: "Any", name: str) -> "Any":

@@ -21,6 +21,8 @@ EVENTS = {
     "hw_power_brake_slowdown": "hw_power_brake",
     "display_clocks_setting": "display",
 }
+#: In the order of NVML's numbers.
+COMPUTE_MODES = ["Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"]
 POWER = ("gpu_power_readings", "power_readings")
 DRAW = ("instant_power_draw", "power_draw", "average_power_draw")
 LIMIT = ("current_power_limit", "enforced_power_limit", "power_limit")
@@ -114,10 +116,14 @@ class _Card:
             "minor": self.number("minor_number"),
             "vbios": self.text("vbios_version"),
             "persistence": self.flag("persistence_mode"),
-            "compute_mode": self.text("compute_mode"),
+            "compute_mode": self._compute_mode(),
             "mig": self.flag("mig_mode/current_mig"),
             "mig_pending": self.flag("mig_mode/pending_mig"),
         }
+
+    def _compute_mode(self) -> "Any":
+        value = self.text("compute_mode")
+        return COMPUTE_MODES.index(value) if value in COMPUTE_MODES else value
 
     def _memory(self) -> "dict[str, Any]":
         names = ("total", "used", "free", "reserved")
