@@ -172,10 +172,9 @@ def plan_changes(want: Want, facts: HostFacts, options: Options, say: Say) -> li
 
 def _plan_base(facts: HostFacts) -> list[Change]:
     folders = facts.value("eyas.folders", dict) or {}
-    there = all(
-        folders.get(f) for f in (layout.ROOT, f"{layout.ROOT}/envs", f"{layout.STATE}/releases", layout.ETC)
-    )
-    if there and facts.value("eyas.user", dict):
+    wanted = (layout.ROOT, f"{layout.ROOT}/envs", f"{layout.STATE}/releases", layout.ETC)
+    user: dict[str, Any] | None = facts.value("eyas.user", dict)
+    if user and all(folders.get(f) for f in wanted):
         return []
     return [Change("system user and folders", _make_base)]
 
