@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inventory.errors import ChangeFailed
 from tests.lab.assets.cache import build_once, cache_root
-from tests.lab.assets.wheelhouse import LOCK, engine_venv
+from tests.lab.assets.wheelhouse import SPEC, engine_venv
 
 __all__ = ["OWNER", "Models", "build_models"]
 
@@ -49,7 +49,7 @@ class Models:
 
 def build_models(*, steps: int = STEPS, python: Path | None = None) -> Models:
     """Train or find the tiny models; ``python`` has torch and transformers (default: the engine's own)."""
-    digest = hashlib.sha256(f"{steps} {LOCK.name}".encode())
+    digest = hashlib.sha256(f"{steps} {SPEC['lock']}".encode())
     for name in RECIPE:
         digest.update(Path(__file__).with_name(name).read_bytes())
     target = cache_root() / "lab" / f"models-{digest.hexdigest()[:12]}"

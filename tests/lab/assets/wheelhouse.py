@@ -7,7 +7,6 @@ and prints where they are; ``--relock`` resolves anew and rewrites the lock.
 
 import argparse
 import hashlib
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -23,40 +22,60 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 from inventory.errors import ChangeFailed, CheckRefused
+from inventory.locks import WheelLock, find_lock
+from provision.wheellock import compile_lock
 from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.assets.purewheel import write_wheel
 
-__all__ = ["SPEC", "Wheelhouse", "build_wheelhouse", "compile_lock", "engine_venv", "mismatches", "relock"]
+__all__ = [
+    "SPEC",
+    "Wheelhouse",
+    "build_wheelhouse",
+    "check",
+    "engine_venv",
+    "lock_of",
+    "mismatches",
+    "pushed_from",
+    "relock",
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC: dict[str, Any] = tomllib.loads(Path(__file__).with_name("cpu-engine.toml").read_text())
-LOCK = ROOT / "inventory" / "locks" / f"{SPEC['lock']}.txt"
+LOCKS = ROOT / "inventory" / "locks"
 QUICK = "use the stand-in engine instead: ./eyas demo --quick"
 
 
 @dataclass(frozen=True)
 class Wheelhouse:
-    """A folder that holds exactly the wheels of ``lock``, each with the hash that the lock names."""
+    """A folder that holds exactly the wheels of ``lock``, each with a hash that the lock names.
+
+    It lies where provisioning looks before it downloads, so that ``wheels_from: push`` finds it ready.
+    """
 
     dir: Path
-    lock: Path
+    lock: WheelLock
 
-    @property
-    def lock_name(self) -> str:
-        """What a deployment writes as ``lock:``."""
-        return self.lock.stem
+
+def pushed_from(lock: WheelLock) -> Path:
+    """Where `provision.wheelhouse` keeps the wheels of this lock."""
+    return cache_root() / "wheelhouse" / lock.id[:16]
 
 
 def build_wheelhouse() -> Wheelhouse:
     """Fetch the wheels once (600 MB) into the cache; CheckRefused when there is no CPU build of torch."""
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
-    folder = build_once(cache_root() / "lab" / f"wheelhouse-{digest}", _fetch)
-    if wrong := mismatches(LOCK.read_text(), folder):
+    lock = find_lock(SPEC["lock"], root=LOCKS)
+    folder = build_once(pushed_from(lock), lambda out: _fetch(lock, out))
+    check(lock, folder)
+    return Wheelhouse(folder, lock)
+
+
+def check(lock: WheelLock, folder: Path) -> None:
+    """Raise ChangeFailed unless the folder's wheels are exactly the lock's."""
+    if wrong := mismatches(lock, folder):
         raise ChangeFailed(
-            f"wheels in {folder} are not what the lock names: {', '.join(wrong)}",
+            f"the wheels in {folder} are not what {lock.name} names: {', '.join(wrong)}",
             hint=f"rm -r {folder}, then run the same command again",
         )
-    return Wheelhouse(folder, LOCK)
 
 
 def engine_venv() -> Path:
@@ -64,35 +83,41 @@ def engine_venv() -> Path:
     wheels = build_wheelhouse()
     venv = cache_root() / "engine" / "venv"
     stamp = venv / "eyas-lock"
-    if stamp.is_file() and stamp.read_bytes() == wheels.lock.read_bytes():
+    if stamp.is_file() and stamp.read_text() == wheels.lock.id:
         return venv
     shutil.rmtree(venv, ignore_errors=True)
     _run(_uv("venv", "--quiet", "--no-config", "--python", SPEC["python"], str(venv)), "make the environment")
     install = ("pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps")
-    _run(_uv(*install, *_offline(wheels.dir), "--require-hashes", "-r", str(LOCK)), "install the engine")
-    stamp.write_bytes(wheels.lock.read_bytes())
+    source = ("--no-config", "--offline", "--no-index", "--find-links", str(wheels.dir), "--require-hashes")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as lock:
+        lock.write(wheels.lock.text)
+        lock.flush()
+        _run(_uv(*install, *source, "-r", lock.name), "install the engine")
+    stamp.write_text(wheels.lock.id)
     return venv
 
 
-def mismatches(lock: str, folder: Path) -> list[str]:
-    """Names of wheels whose hash the lock lacks, and of locked requirements that have no wheel here."""
-    locked = {digest: name for name, digests in _entries(lock) for digest in digests}
+def mismatches(lock: WheelLock, folder: Path) -> list[str]:
+    """Names of wheels whose hash the lock lacks, and of locked packages that have no wheel here."""
+    locked = {digest: name for name, digests in lock.hashes.items() for digest in digests}
     found = {path.name: _sha256(path) for path in sorted(folder.glob("*.whl"))}
     strangers = [name for name, digest in found.items() if digest not in locked]
     present = {locked[digest] for digest in found.values() if digest in locked}
-    return strangers + sorted({name for name, _ in _entries(lock)} - present)
+    return strangers + sorted(set(lock.packages) - present)
 
 
-def compile_lock(folder: Path) -> str:
-    """The lock that exactly this folder allows; uv also names any wheel that is missing."""
-    with tempfile.TemporaryDirectory() as scratch:
-        wanted, overrides = Path(scratch, "lock.in"), Path(scratch, "overrides")
-        wanted.write_text("".join(f"{r}\n" for r in SPEC["requirements"]))
-        overrides.write_text("".join(f"{name} ; sys_platform == 'never'\n" for name in SPEC["without"]))
-        target = ("--python-version", SPEC["python"], "--python-platform", SPEC["platform"])
-        form = ("--generate-hashes", "--no-emit-find-links", "--no-annotate", "--no-header", "--quiet")
-        command = ("pip", "compile", *_offline(folder), *target, *form, "--override", str(overrides))
-        return _run(_uv(*command, str(wanted)), "lock the wheelhouse")
+def lock_of(folder: Path, output: Path) -> WheelLock:
+    """Write the lock that exactly this folder allows; uv also names any wheel that is missing."""
+    return compile_lock(
+        SPEC["requirements"],
+        python=SPEC["python"],
+        platform=SPEC["platform"],
+        find_links=folder,
+        no_index=True,
+        overrides=[f"{name} ; sys_platform == 'never'" for name in SPEC["without"]],
+        output=output,
+        made_by="python -m tests.lab.assets.wheelhouse --relock",
+    ).lock
 
 
 def relock() -> Wheelhouse:
@@ -107,21 +132,21 @@ def relock() -> Wheelhouse:
         _download(folder, "--find-links", str(folder), SPEC["torch"], *(r for r in asked if r not in bare))
         _download(folder, "--no-deps", *bare, *(n for n in SPEC["bare"] if n not in map(_name, bare)))
         _write_shim(folder)
-        LOCK.write_text(compile_lock(folder))
+        lock_of(folder, LOCKS / f"{SPEC['lock']}.txt")
     return build_wheelhouse()
 
 
-def _fetch(folder: Path) -> None:
-    entries = LOCK.read_text().replace("\\\n", " ").splitlines()
-    wanted = [e for e in entries if not e.startswith(f"{SPEC['shim']['name']}==")]
+def _fetch(lock: WheelLock, folder: Path) -> None:
+    lines = re.sub(r"\\\n\s*", " ", lock.text).splitlines()
+    wanted = [line for line in lines if not line.startswith(f"{SPEC['shim']['name']}==")]
     _torch(folder)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as lines:
-        lines.write("\n".join(wanted) + "\n")
-        lines.flush()
-        _download(folder, "--no-deps", "--require-hashes", "--find-links", str(folder), "-r", lines.name)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write("\n".join(wanted) + "\n")
+        requirements.flush()
+        source = ("--find-links", str(folder), "--require-hashes", "-r", requirements.name)
+        _download(folder, "--no-deps", *source)
     _write_shim(folder)
-    if wrong := mismatches(LOCK.read_text(), folder):
-        raise ChangeFailed(f"pip brought wheels that the lock does not name: {', '.join(wrong)}", hint=QUICK)
+    check(lock, folder)
 
 
 def _torch(folder: Path) -> None:
@@ -164,27 +189,16 @@ def _download(folder: Path, *arguments: str) -> None:
     platforms = [word for tag in tags for word in ("--platform", tag)]
     target = ("--python-version", SPEC["python"], "--implementation", "cp", *platforms)
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--only-binary", ":all:")
-    _run([*_pip(), "download", *quiet, *target, "--dest", str(folder), *arguments], "fetch wheels")
-
-
-def _pip() -> list[str]:
-    """Pip of this Python, of the Python below this environment, or brought by uv."""
-    if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip"]
-    below = Path(sys.base_prefix, "bin", "python3")
-    if subprocess.run([below, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
-        return [str(below), "-m", "pip"]
-    return _uv("tool", "run", "pip")
+    _run(
+        [sys.executable, "-m", "pip", "download", *quiet, *target, "--dest", str(folder), *arguments],
+        "fetch wheels",
+    )
 
 
 def _uv(*arguments: str) -> list[str]:
     from uv import find_uv_bin
 
     return [find_uv_bin(), *arguments]
-
-
-def _offline(folder: Path) -> tuple[str, ...]:
-    return ("--no-config", "--offline", "--no-index", "--find-links", str(folder))
 
 
 def _run(argv: list[str], aim: str) -> str:
@@ -195,13 +209,6 @@ def _run(argv: list[str], aim: str) -> str:
             f"could not {aim}: {last}", hint="mend what it names, then run the same command again"
         )
     return done.stdout
-
-
-def _entries(lock: str) -> list[tuple[str, list[str]]]:
-    """(name==version, its sha256 digests) of each requirement."""
-    lines = lock.replace("\\\n", " ").splitlines()
-    plain = [line for line in lines if line.strip() and not line.startswith("#")]
-    return [(line.split()[0], re.findall(r"--hash=sha256:([0-9a-f]{64})", line)) for line in plain]
 
 
 def _sha256(path: Path) -> str:
@@ -219,7 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--relock", action="store_true", help="resolve anew and rewrite the committed lock")
     wheels = relock() if parser.parse_args().relock else build_wheelhouse()
-    print(f"wheelhouse {wheels.dir}\nlock       {wheels.lock}\nvenv       {engine_venv()}")
+    print(f"wheelhouse {wheels.dir}\nlock       {wheels.lock.path}\nvenv       {engine_venv()}")
 
 
 if __name__ == "__main__":
