@@ -14,7 +14,8 @@ __all__ = ["MirrorSource"]
 #: A mirror has no listing: these are asked for, and the shards that the index names.
 MIRROR_FILES = (
     "config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",
-    "pytorch_model.bin", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+    "pytorch_model.bin", "pytorch_model.bin.index.json", "tokenizer.json", "tokenizer_config.json",
+    "vocab.json", "merges.txt",
     "tokenizer.model", "chat_template.jinja",
 )  # fmt: skip
 

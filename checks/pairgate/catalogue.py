@@ -49,6 +49,7 @@ def layout(method: str) -> Mapping[str, Any] | None:
     return found
 
 
+@cache
 def roles_of(engine: str, version: str | None) -> Roles:
     """The rows for this version; None or "auto" is the newest catalogued.
 

@@ -4,12 +4,19 @@ Shapes are those of a 4-layer Llama (hidden 256, 4 heads, 2 KV heads, vocabulary
 EAGLE-3 and small-model drafts that vLLM 0.32.0 served for it on a CPU. Tensor data are holes in the file.
 """
 
+import io
 import json
+import pickle
 import struct
+import sys
+import types
+import zipfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 Shapes = dict[str, tuple[int, ...]]
 ITEM = {"F32": 4, "BF16": 2, "I64": 8, "BOOL": 1}
@@ -121,3 +128,39 @@ def make(
     for name, value in (files or {}).items():
         write_json(folder / name, value)
     return folder
+
+
+class Storage:
+    """What a torch file refers to outside its pickle."""
+
+
+def write_torch(path: Path, shapes: Mapping[str, tuple[int, ...]], *, extra: Any = None) -> None:
+    """A torch zip file with these tensors, written without torch: the pickle and no tensor bytes."""
+    names = {"torch": types.ModuleType("torch"), "torch._utils": types.ModuleType("torch._utils")}
+    half = type("HalfStorage", (), {"__module__": "torch"})
+
+    def rebuild(*_: Any) -> None: ...
+
+    rebuild.__module__, rebuild.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    names["torch"].HalfStorage = half  # type: ignore[attr-defined]
+    names["torch._utils"]._rebuild_tensor_v2 = rebuild  # type: ignore[attr-defined]
+
+    class Tensor:
+        def __init__(self, shape: tuple[int, ...]) -> None:
+            self.shape = shape
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return rebuild, (Storage(), 0, self.shape, (1,) * len(self.shape), False, OrderedDict())
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing: Any) -> Any:
+            return ("storage", half, "0", "cpu", 1) if isinstance(thing, Storage) else None
+
+    out = io.BytesIO()
+    with mock.patch.dict(sys.modules, names):
+        Pickler(out, protocol=2).dump(
+            OrderedDict((k, Tensor(v)) for k, v in shapes.items()) if extra is None else extra
+        )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", out.getvalue())
+        archive.writestr("archive/data/0", b"\0" * 64)

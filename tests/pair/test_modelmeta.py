@@ -26,7 +26,7 @@ from checks.modelmeta import (
 from inventory.errors import EyasError, UsageError
 from inventory.model import ModelRef
 from tests.pair import hub as stand_in
-from tests.pair.making import make, tokenizer, write_json, write_safetensors
+from tests.pair.making import make, tokenizer, write_json, write_safetensors, write_torch
 
 INFO = "/api/models/org/m/"
 
@@ -272,6 +272,64 @@ def test_index_without_a_map(tmp_path: Path) -> None:
     folder = make(tmp_path / "m", files={"model.safetensors.index.json": {"metadata": {}}})
     with pytest.raises(NotAModel, match="weight_map"):
         local(folder)
+
+
+# ---- torch files
+
+
+def test_hub_trouble_while_a_torch_file_is_read(hub: stand_in.Hub) -> None:
+    folder = hub.repos["org/m"]
+    (folder / "model.safetensors").unlink()
+    write_torch(folder / "pytorch_model.bin", {"fc.weight": (256, 512)})
+    hub.fail["/org/m/resolve/" + stand_in.COMMIT + "/pytorch_model.bin"] = (500, {}, b"")
+    with pytest.raises(HubUnreachable):
+        remote(hub)
+
+
+def test_torch_file_by_ranges(hub: stand_in.Hub) -> None:
+    folder = hub.repos["org/m"]
+    (folder / "model.safetensors").unlink()
+    write_torch(folder / "pytorch_model.bin", {"fc.weight": (256, 512), "layers.0.x": (3,)})
+    (folder / "training_args.bin").write_bytes(b"\x80")
+    for seen in (local(folder), remote(hub), load_model_meta(ModelRef(url=f"{hub.url}/mirror/org/m"))):
+        assert not isinstance(seen.tensors, Missing)
+        assert {k: (t.dtype, t.shape, t.nbytes) for k, t in seen.tensors.items()} == {
+            "fc.weight": ("F16", (256, 512), 262144),
+            "layers.0.x": ("F16", (3,), 6),
+        }
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("exit 1",)
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [(Evil(), "it names posix.system"), ([1], "no state dict"), ({"a": 1}, "no tensors by name")],
+)
+def test_a_pickle_is_never_run(extra: object, says: str, tmp_path: Path) -> None:
+    folder = make(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    write_torch(folder / "pytorch_model.bin", {}, extra=extra)
+    tensors = local(folder).tensors
+    assert isinstance(tensors, Missing)
+    assert says in tensors.reason
+
+
+def test_broken_torch_files(tmp_path: Path) -> None:
+    folder = make(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    write_torch(path, {"fc.weight": (2, 2)})
+    whole = path.read_bytes()
+    for content, says in ((whole[:-30], "truncated"), (b"version https://git-lfs.github.com/spec/v1", "LFS")):
+        path.write_bytes(content)
+        with pytest.raises(WeightsBroken, match=says):
+            local(folder)
+    for content in (b"", b"\x80\x02legacy"):
+        path.write_bytes(content)
+        assert isinstance(local(folder).tensors, Missing)
 
 
 # ---- tokenizers
