@@ -112,6 +112,15 @@ class Client:
                 hint="try again later, or another --endpoint",
             )
 
+    def total(self, response: requests.Response) -> int:
+        """The whole file's bytes, as the answer to a ranged GET tells them; 0 when it doesn't."""
+        response.close()
+        _, _, total = response.headers.get("Content-Range", "").partition("/")
+        if total.isdigit():
+            return int(total)
+        size = response.headers.get("Content-Length", "")
+        return int(size) if size.isdigit() and response.status_code == 200 else 0
+
     def ranged(self, response: requests.Response, start: int, length: int) -> bytes:
         """The bytes asked for. A server that ignores Range (200) sends from the beginning: skip those."""
         if response.status_code == 416:

@@ -53,7 +53,19 @@ class HubSource:
         siblings = info.get("siblings")
         if not self.commit or not isinstance(siblings, list):
             raise self._no_hub("its answer has no sha and siblings")
-        return {s["rfilename"]: _file_info(s) for s in siblings if isinstance(s.get("rfilename"), str)}
+        listed = [s for s in siblings if isinstance(s, dict) and isinstance(s.get("rfilename"), str)]
+        return {s["rfilename"]: self._file_info(s) for s in listed}
+
+    def _file_info(self, sibling: Mapping[str, Any]) -> FileInfo:
+        """A listing without sizes is completed by asking for the file's first byte."""
+        lfs = sibling.get("lfs")
+        large = lfs if isinstance(lfs, dict) else {}
+        size = large.get("size", sibling.get("size"))
+        if not isinstance(size, int):
+            response = self._client.get(self._resolve(sibling["rfilename"]), (0, 0))
+            self._judge(response)
+            size = self._client.total(response)
+        return FileInfo(size, large.get("sha256"), sibling.get("blobId"))
 
     def read(self, name: str, limit: int) -> bytes | None:
         response = self._client.get(self._resolve(name))
@@ -134,10 +146,3 @@ class HubSource:
             slug="hf-forbidden",
             hint="check what HF_TOKEN may read (a fine-grained token needs this repository)",
         )
-
-
-def _file_info(sibling: Mapping[str, Any]) -> FileInfo:
-    lfs = sibling.get("lfs")
-    large = lfs if isinstance(lfs, dict) else {}
-    size = large.get("size", sibling.get("size"))
-    return FileInfo(size if isinstance(size, int) else 0, large.get("sha256"), sibling.get("blobId"))

@@ -46,8 +46,7 @@ class MirrorSource:
         """Bytes of a file, from a one-byte range; None when it is not there."""
         if name not in self._sizes:
             response = self._client.get(self._url(name), (0, 0))
-            with response:
-                self._sizes[name] = None if self._absent(response) else _total(response)
+            self._sizes[name] = None if self._absent(response) else self._client.total(response)
         return self._sizes[name]
 
     def read(self, name: str, limit: int) -> bytes | None:
@@ -74,11 +73,3 @@ class MirrorSource:
                 hint="eyas sends a mirror no credentials: open it to this machine, or copy the model here",
             )
         return response.status_code >= 400 and response.status_code != 416
-
-
-def _total(response: requests.Response) -> int:
-    _, _, total = response.headers.get("Content-Range", "").partition("/")
-    if total.isdigit():
-        return int(total)
-    size = response.headers.get("Content-Length", "")
-    return int(size) if size.isdigit() and response.status_code == 200 else 0

@@ -3,7 +3,7 @@
 from checks.pairgate.gate import alternatives, check_pair, missing_draft
 from checks.pairgate.lookup import judge
 from checks.pairgate.model import PairVerdict, PairWant, Reason
-from checks.pairgate.want import want_from
+from checks.pairgate.want import want_from, want_of
 
 __all__ = [
     "PairVerdict",
@@ -14,4 +14,5 @@ __all__ = [
     "judge",
     "missing_draft",
     "want_from",
+    "want_of",
 ]

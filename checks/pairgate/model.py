@@ -22,7 +22,6 @@ class PairWant:
     draft_tensor_parallel: int | None = None
     pipeline_parallel: int = 1
     max_model_len: int | None = None
-    num_speculative_tokens: int | None = None
 
 
 @dataclass(frozen=True)

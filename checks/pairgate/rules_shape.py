@@ -185,12 +185,12 @@ def _lm_head(case: Case, part: int, whole: int) -> Iterator[Reason]:
     head = case.draft.first("lm_head.weight")
     if head is None and part != whole:
         yield _vocab("lm_head.weight", [part], None, "The head has a vocabulary of its own but no lm_head.")
-    elif head is not None and head.shape[0] != part:
+    elif head is not None and head.shape[:1] != (part,):
         yield _vocab(
             "lm_head.weight",
             [part],
             list(head.shape),
-            f"lm_head has {head.shape[0]} rows, draft_vocab_size is {part}.",
+            f"lm_head is {list(head.shape)}, draft_vocab_size is {part}.",
         )
 
 

@@ -17,6 +17,10 @@ __all__ = ["Draft", "Model"]
 
 #: Layer 0 of a head: `midlayer` in EAGLE-3's own files, `layers.0` elsewhere.
 _LAYER0 = re.compile(r"(?:^|\.)(?:midlayer|layers\.0)\.")
+#: Scalings whose factor is not yet in max_position_embeddings (vLLM 0.32.0 wheel, config/model.py).
+_SCALED_ROPE = frozenset({"linear", "dynamic", "yarn"})
+#: Beyond this a rope factor is a mistake.
+MAX_FACTOR = 10_000
 _MTP_TYPES = re.compile(r"(_mtp|_nextn)$")
 _ARCH_METHODS = (("Eagle3", "eagle3"), ("PEagle", "eagle3"), ("Peagle", "eagle3"), ("DFlash", "dflash"),
                  ("DSpark", "dspark"), ("Medusa", "medusa"), ("MLPSpeculator", "mlp_speculator"))  # fmt: skip
@@ -44,8 +48,10 @@ class Model:
 
     @property
     def architecture(self) -> str:
-        names = self.meta.architectures or tuple(self.config.get("architectures") or ())
-        return str(names[0]) if names else ""
+        for names in (self.meta.architectures, self.config.get("architectures")):
+            if isinstance(names, list | tuple) and names:
+                return str(names[0])
+        return ""
 
     @property
     def model_type(self) -> str:
@@ -94,30 +100,38 @@ class Model:
         plain = self.number("max_position_embeddings") or self.number("n_positions")
         if plain is None:
             return None
-        if self.rope_type == "yarn":
-            base, factor = self.rope.get("original_max_position_embeddings"), self.rope.get("factor")
-            if isinstance(base, int) and isinstance(factor, int | float):
-                return max(plain, int(base * factor))
-        return plain
+        factor = self.rope.get("factor")
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < MAX_FACTOR:
+            return plain
+        base = self.rope.get("original_max_position_embeddings")
+        if self.rope_type == "yarn" and isinstance(base, int):
+            return int(base * factor)
+        return int(plain * factor) if self.rope_type in _SCALED_ROPE else plain
+
+    @cached_property
+    def quant_config(self) -> Mapping[str, Any]:
+        for config in (self.meta.config, self.config):
+            found = config.get("quantization_config")
+            if isinstance(found, Mapping) and found:
+                return found
+        return {}
 
     @property
     def quantization(self) -> str:
         """The stored format ("fp8", "awq 4 bit"), empty when the weights are plain."""
-        found = self.meta.config.get("quantization_config") or self.config.get("quantization_config")
-        if not isinstance(found, Mapping):
+        found = self.quant_config
+        if not found:
             return "gguf" if self.is_gguf else ""
         method = str(found.get("quant_method") or found.get("quant_algo") or "quantised")
         return f"{method} {self.quant_bits} bit" if self.quant_bits else method
 
     @property
     def quant_bits(self) -> int | None:
-        found = self.meta.config.get("quantization_config") or self.config.get("quantization_config") or {}
-        bits = _first_number(found, ("bits", "w_bit", "num_bits"))
-        return (
-            4
-            if bits is None and (found.get("load_in_4bit") or "4" in str(found.get("quant_algo", "")))
-            else bits
-        )
+        """Bits of a weight where the configuration says so (awq, gptq, bitsandbytes, compressed-tensors)."""
+        found = self.quant_config
+        bits = _find(found, "weights", ("num_bits",)) or _find(found, "", ("bits", "w_bit", "num_bits"))
+        four = found.get("load_in_4bit") is True or "4" in str(found.get("quant_algo", ""))
+        return bits or (4 if four else None)
 
     @property
     def is_gguf(self) -> bool:
@@ -230,13 +244,15 @@ class Draft(Model):
         return any(_LAYER0.search(n) for n in self.tensors)
 
 
-def _first_number(node: Any, keys: Iterable[str]) -> int | None:
-    """The first of these keys anywhere below ``node`` (compressed-tensors nests its bits)."""
+def _find(node: Any, below: str, keys: Iterable[str]) -> int | None:
+    """The first of these numbers anywhere in ``node``; with ``below`` only under a key of that name."""
     if isinstance(node, Mapping):
-        for key in keys:
-            if isinstance(node.get(key), int):
-                return int(node[key])
-        node = list(node.values())
-    if isinstance(node, list):
-        return next((n for n in (_first_number(v, keys) for v in node) if n is not None), None)
-    return None
+        if not below:
+            for key in keys:
+                if type(node.get(key)) is int:
+                    return int(node[key])
+        parts = [(v, "" if k == below else below) for k, v in node.items()]
+    else:
+        parts = [(v, below) for v in node] if isinstance(node, list) else []
+    found = (_find(part, inner, keys) for part, inner in parts)
+    return next((n for n in found if n is not None), None)

@@ -5,9 +5,9 @@ from typing import get_args
 from checks.pairgate.catalogue import roles_of
 from checks.pairgate.model import PairWant
 from inventory.errors import UsageError
-from inventory.model import EngineName
+from inventory.model import Deployment, EngineName
 
-__all__ = ["want_from"]
+__all__ = ["want_from", "want_of"]
 
 METHODS = ("eagle", "eagle3", "draft_model", "mtp", "dflash", "dspark")
 
@@ -38,6 +38,19 @@ def want_from(
         draft_tensor_parallel=_count(draft_tensor_parallel, "--draft-tensor-parallel"),
         pipeline_parallel=_count(pipeline_parallel, "--pipeline-parallel") or 1,
         max_model_len=_count(max_model_len, "--max-model-len"),
+    )
+
+
+def want_of(deployment: Deployment) -> PairWant:
+    """What a deployment asks of its pair; it always writes its method."""
+    return PairWant(
+        engine=deployment.engine,
+        version=None if deployment.engine_version == "auto" else deployment.engine_version,
+        method=deployment.draft.method,
+        tensor_parallel=deployment.tensor_parallel,
+        draft_tensor_parallel=deployment.draft.tensor_parallel,
+        pipeline_parallel=deployment.pipeline_parallel,
+        max_model_len=deployment.max_model_len,
     )
 
 

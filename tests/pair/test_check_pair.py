@@ -132,6 +132,23 @@ def test_nobody_could_look(draft: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "verdict" not in out
 
 
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [(LLAMA, "warn"), ("meta-llama/Meta-Llama-3-70B-Instruct", "ok"), ("org/unknown", "warn")],
+)
+def test_head_of_another_release(
+    target: str, verdict: str, hub: stand_in.Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shapes agree; only the catalogue knows that the head was trained for another release."""
+    head = "yuhuili/EAGLE-LLaMA3-Instruct-70B"
+    hub.repos[target] = hub.repos["org/target"]
+    hub.repos[head] = make(hub.repos["org/target"].parent / "eagle", "eagle")
+    code, out = run(capsys, target=target, draft=head, endpoint=hub.url, json=True)
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, verdict)
+    assert [r["slug"] for r in document["reasons"]] == ["spec-low-acceptance"] * (verdict == "warn")
+
+
 def test_hub_in_trouble(hub: stand_in.Hub, capsys: pytest.CaptureFixture[str]) -> None:
     hub.fail["/"] = (500, {}, b"")
     code, out = run(capsys, target="org/target", draft="org/eagle3-head", endpoint=hub.url)

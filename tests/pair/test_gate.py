@@ -38,6 +38,18 @@ SPECULATORS: dict[str, Any] = {
     },
 }
 AWQ = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+
+
+def compressed(bits: int) -> dict[str, Any]:
+    groups = {"group_0": {"input_activations": {"num_bits": 8}, "weights": {"num_bits": bits}}}
+    scheme = {
+        "quant_method": "compressed-tensors",
+        "kv_cache_scheme": {"num_bits": 8},
+        "config_groups": groups,
+    }
+    return {"quantization_config": scheme}
+
+
 FP8 = {"quantization_config": {"quant_method": "fp8"}}
 
 
@@ -452,7 +464,15 @@ CASES = [
     ),
     # quantised
     T("four bits", "eagle3", ("spec-low-acceptance",), target=AWQ, verdict="warn"),
+    T("four bits of weights", "eagle3", ("spec-low-acceptance",), target=compressed(4), verdict="warn"),
     T("eight bits", "eagle3", target=FP8),
+    T("eight bits of weights", "eagle3", target=compressed(8)),
+    T(
+        "window scaled by rope",
+        "eagle3",
+        target={"max_position_embeddings": 131072},
+        draft={"rope_scaling": {"rope_type": "linear", "factor": 64.0}},
+    ),
     T(
         "inherited quantisation",
         "eagle3",

@@ -79,6 +79,12 @@ def test_server_without_ranges(hub: stand_in.Hub) -> None:
     assert set(tensors) == set(names)
 
 
+def test_listing_without_sizes(hub: stand_in.Hub) -> None:
+    info = {"sha": stand_in.COMMIT, "siblings": [{"rfilename": p.name} for p in hub.repos["org/m"].iterdir()]}
+    hub.fail[INFO] = (200, {}, json.dumps(info).encode())
+    assert remote(hub).total_bytes == local(hub.repos["org/m"]).total_bytes
+
+
 def test_shards_by_index(hub: stand_in.Hub) -> None:
     folder = hub.repos["org/m"]
     (folder / "model.safetensors").unlink()
