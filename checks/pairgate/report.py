@@ -5,6 +5,7 @@ import json
 from rich.console import Console
 from rich.text import Text
 
+from checks.pairgate.catalogue import roles_of
 from checks.pairgate.model import PairVerdict, PairWant, Reason
 
 __all__ = ["show"]
@@ -18,11 +19,9 @@ def show(verdict: PairVerdict, target: str, draft: str, want: PairWant, *, as_js
         print(json.dumps(verdict.to_json(), indent=2))
         return
     console = Console(highlight=False, soft_wrap=True)
-    version = want.version or "newest known version"
     console.print(Text.assemble((verdict.verdict, _STYLE[verdict.verdict]), f"  {draft} for {target}"))
-    console.print(
-        Text(f"method {verdict.method}, {want.engine} {version}, tensor parallel {want.tensor_parallel}")
-    )
+    engine = roles_of(want.engine, want.version).name
+    console.print(Text(f"method {verdict.method}, {engine}, tensor parallel {want.tensor_parallel}"))
     for reason in verdict.reasons:
         _show_reason(console, reason)
     for note in verdict.notes:
