@@ -11,7 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["create", "freeze", "hierarchies", "is_v2", "limit_memory", "limit_writes", "processes", "remove"]
+__all__ = [
+    "create",
+    "freeze",
+    "hierarchies",
+    "hosts",
+    "is_v2",
+    "labs",
+    "limit_memory",
+    "limit_writes",
+    "processes",
+    "remove",
+]
 
 ROOT = Path("/sys/fs/cgroup")
 TOP = "eyas-lab"
@@ -76,6 +87,15 @@ def processes(lab: str, host: str = "") -> set[int]:
         with contextlib.suppress(OSError):  # the group may end while we look
             found |= {int(pid) for pid in procs.read_text().split()}
     return found
+
+
+def labs() -> set[str]:
+    """Every lab with groups on this machine."""
+    return {p.parent.name for mount in hierarchies().values() for p in (mount / TOP).glob("*/cgroup.procs")}
+
+
+def hosts(lab: str) -> set[str]:
+    return {p.parent.name for _, group in _groups(lab) for p in group.glob("*/cgroup.procs")}
 
 
 def freeze(lab: str, host: str, frozen: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inventory.errors import UsageError
 from tests.lab.faults import FAULTS, active
-from tests.lab.hosts import Lab, lab_names, say_to_stderr
+from tests.lab.hosts import Lab, foreign_labs, lab_names, say_to_stderr
 from tests.lab.needs import require_lab
 from tests.lab.profiles import fault_names, parse
 from tests.lab.sizes import parse_size
@@ -56,13 +56,14 @@ def status(host: str, what: str, options: Options) -> int:
 
 def down(host: str, what: str, options: Options) -> int:
     """Remove the lab and everything it made."""
-    names = lab_names() if options["all"] else [options["lab"]]
-    for name in names:
-        if name in lab_names():
-            Lab.load(name).down()
-            say_to_stderr(f"lab {name} is gone")
-        else:
+    for name in lab_names() if options["all"] else [options["lab"]]:
+        try:
+            lab = Lab.find(name)
+        except UsageError:
             say_to_stderr(f"no lab {name}: nothing to do")
+            continue
+        lab.down()
+        say_to_stderr(f"lab {name} is gone")
     return 0
 
 
@@ -121,6 +122,8 @@ def _print_status(labs: list[Lab], as_json: bool) -> int:
         for h in row["hosts"]:
             wrong = " ".join(f"{k}={v}" if v else k for k, v in h["faults"].items())
             print(f"  {h['name']:12} {h['address']:12} {h['state']:7} {h['profile']:24} {wrong}".rstrip())
+    for name in sorted(foreign_labs()):
+        say_to_stderr(f"lab {name}: runs with its state elsewhere, or lost; invoke lab down --lab {name}")
     if not labs:
         print("no lab; make one with: invoke lab up --hosts 2", file=sys.stderr)
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inventory.errors import ChangeFailed
-from tests.lab import cgroups, kernel_log, mounts
+from tests.lab import cgroups, faults, kernel_log, mounts
 from tests.lab.access import make_key
 from tests.lab.card import sim
 from tests.lab.keeper import REPOSITORY
@@ -147,8 +147,12 @@ class LabHost:
         script = ["export DEBIAN_FRONTEND=noninteractive"]
         script += [f"systemctl disable -q --now {unit} || true" for unit in before.enable]
         if after.packages != before.packages:
-            script += ["apt-get -q update", "apt-get -qy purge 'nvidia-*' 'libnvidia-*'"]
-            script += [f"apt-get -qy install {' '.join(after.packages)}"] if after.packages else []
+            gone = [f"{name}-" for name in before.packages if name not in after.packages]
+            script += (
+                ["apt-get -q update", f"apt-get -qy install {' '.join([*after.packages, *gone])}"]
+                if after.packages
+                else ["apt-get -qy purge 'nvidia-*' 'libnvidia-*'"]
+            )
         script += [f"systemctl enable -q {unit}" for unit in after.enable]
         self.run(["sh", "-ec", "\n".join([*script, "rm -f /run/reboot-required*"])], timeout=120)
 
@@ -228,19 +232,23 @@ class LabHost:
         """Start the keeper, and with it the host; returns at once. Nothing happens when it runs already."""
         if cgroups.processes(self.lab.name, self.name):
             return
+        self.lab.network.set_link(self.spec.number, up="link-down" not in faults.active(self))
+        # setsid's fork leaves the keeper to init: it outlives us and is nobody's zombie.
+        keeper = ["setsid", "--fork", sys.executable, "-m", "tests.lab.keeper", str(self.home)]
         with (self.home / "console.log").open("ab") as console:
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.lab.keeper", str(self.home)],
+            subprocess.run(
+                keeper,
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
-                start_new_session=True,
+                check=True,
                 env={"PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"},
             )
 
     def power_off(self) -> None:
-        """Pull the plug: every process of the host is killed, nothing is written any more."""
+        """Pull the plug: every process of the host is killed, nothing is written, no packet is answered."""
+        self.lab.network.set_link(self.spec.number, up=False)
         for _ in range(200):
             pids = cgroups.processes(self.lab.name, self.name)
             if not pids:

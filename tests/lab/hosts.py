@@ -25,12 +25,13 @@ from tests.lab.access import write_access
 from tests.lab.card.build import layers
 from tests.lab.host import SUDO_PASSWORD, HostSpec, LabHost, unmount_below, write_json
 from tests.lab.needs import cache_dir, ensure_packages, require_lab
-from tests.lab.net import Network, free_index
+from tests.lab.net import PREFIX, Network, free_index, netns_names
 from tests.lab.profiles import parse
 from tests.lab.rootfs import ensure_rootfs, locked, pick_release
 
-__all__ = ["SUDO_PASSWORD", "HostSpec", "Lab", "LabHost", "lab_names", "say_to_stderr"]
+__all__ = ["SUDO_PASSWORD", "HostSpec", "Lab", "LabHost", "foreign_labs", "lab_names", "say_to_stderr"]
 
+NO_INDEX = 99  # a subnet no lab gets
 NEEDED = ["iproute2", "util-linux", "openssh-client"]
 
 
@@ -94,6 +95,15 @@ class Lab:
         specs = {spec["name"]: HostSpec(**spec) for spec in known["hosts"]}
         return cls(name, known["index"], known["release"], specs)
 
+    @classmethod
+    def find(cls, name: str) -> "Lab":
+        """For removing: the lab, or what is left of one whose state is lost (groups, namespaces)."""
+        with suppress(UsageError):
+            return cls.load(name)
+        if name not in foreign_labs() and not (labs_dir() / name).exists():
+            raise UsageError(f"no lab {name!r}", hint="invoke lab status")
+        return cls(name, NO_INDEX, "", {})
+
     def host(self, name: str) -> LabHost:
         if name not in self.hosts:
             raise UsageError(
@@ -119,9 +129,11 @@ class Lab:
 
     def down(self) -> None:
         """Stop and remove all of it: processes, namespaces, groups, mounts, disks. Safe to repeat."""
-        with locked(labs_dir() / f"{self.name}.lock"):
-            for host in self.hosts.values():
-                host.remove()
+        with locked(labs_dir() / f"{self.name}.lock", fleeting=True):
+            # Not only the hosts we know: another process may have added some.
+            left = cgroups.hosts(self.name) | {p.name for p in (self.home / "hosts").glob("*")}
+            for number, name in enumerate(sorted(left)):
+                (self.hosts.get(name) or LabHost(self, HostSpec(name, number))).remove()
             self.network.down()
             cgroups.remove(self.name)
             unmount_below(self.home)
@@ -135,6 +147,11 @@ class Lab:
         with locked(labs_dir() / ".numbers"), suppress(UsageError):
             return cls.load(name)
         with locked(labs_dir() / ".numbers"):
+            if name in foreign_labs():
+                raise UsageError(
+                    f"a lab {name!r} runs already, with its state in another cache folder",
+                    hint=f"invoke lab down --lab {name}, or take another name with --lab",
+                )
             taken = {cls.load(other).index for other in lab_names()}
             lab = cls(name, free_index(taken), pick_release(release), {})
             lab.save()
@@ -161,6 +178,12 @@ class Lab:
     def write_access(self) -> None:
         """Inventory, ssh_config and known_hosts as the hosts' keys are now."""
         write_access(self.home, self.hosts.values())
+
+
+def foreign_labs() -> set[str]:
+    """Labs that this machine runs and this cache folder knows nothing of."""
+    running = {name.split(".")[1] for name in netns_names() if name.startswith(PREFIX)} | cgroups.labs()
+    return running - set(lab_names())
 
 
 def labs_dir() -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from inventory.errors import ChangeFailed, CheckRefused
 
-__all__ = ["Network", "free_index", "netns_names"]
+__all__ = ["PREFIX", "Network", "free_index", "netns_names"]
 
 MAX_LABS = 30
 PREFIX = "eyas."
@@ -138,7 +138,8 @@ class Network:
     # ---- faults on one host's wire -------------------------------------------------------------------
 
     def set_link(self, number: int, up: bool) -> None:
-        _ip("-n", self.netns, "link", "set", f"h{number}", "up" if up else "down")
+        if self.netns in netns_names():  # or it is the wire of a lab half gone
+            _ip("-n", self.netns, "link", "set", f"h{number}", "up" if up else "down", check=up)
 
     def limit_rate(self, host: str, number: int, mbit: float | None) -> None:
         """Hold what the host receives, and what it sends, to ``mbit`` each; None lifts it."""

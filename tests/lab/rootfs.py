@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,29 @@ def os_release(presented: str) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (made when missing); the kernel lets go of it when we die."""
+def locked(path: Path, *, fleeting: bool = False) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (made when missing); the kernel lets go of it when we die.
+
+    ``fleeting``: the file is removed when done.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("a") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            if not _still(path, f.fileno()):
+                continue  # its holder removed it while we waited
+            try:
+                yield
+            finally:
+                if fleeting:
+                    path.unlink(missing_ok=True)
+            return
+
+
+def _still(path: Path, fd: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    return False
 
 
 def pick_release(wanted: str = "auto") -> str:

@@ -63,7 +63,7 @@ def parse(text: str) -> Profile:
     base, *faults = text.split("+")
     if base == "none":
         return Profile(text, {"count": "0"})
-    found = re.fullmatch(r"(.+?)(?:x([0-9]+))?", base)
+    found = re.fullmatch(r"(.+?)(?:x([0-9]))?", base)
     model, count = (found[1], int(found[2] or 1)) if found else ("", 1)
     if model not in model_names() or not 1 <= count <= MAX_CARDS:
         raise UsageError(
