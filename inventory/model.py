@@ -80,7 +80,8 @@ class ModelRef(_Strict):
 
     @property
     def label(self) -> str:
-        return self.repo or self.path or self.url or ""
+        """A name for people and folders: the repo, else the last part of the path or address."""
+        return self.repo or (self.path or self.url or "").rstrip("/").rsplit("/", 1)[-1]
 
 
 class Draft(_Strict):

@@ -6,6 +6,7 @@ harmless changes come first, the switch last, so that what serves is untouched u
 
 import json
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -86,6 +87,12 @@ def provision_host(
     except EyasError as e:
         report.fail(e)
         options.journal.write("failed", host=host.name, error=options.sources.secrets.mask(str(e)))
+    except Exception as e:  # noqa: BLE001 - a bug met on one host must not hide the others
+        report.status, report.exit_code = "crashed", 1
+        report.error = f"a bug in eyas: {type(e).__name__}: {e}"
+        report.hint = f"please report it with the last entry of {options.journal.path}"
+        text = options.sources.secrets.mask(traceback.format_exc())
+        options.journal.write("crashed", host=host.name, traceback=text)
     report.seconds = round(time.monotonic() - start, 1)
     return report
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class EnvWant:
     cuda: str | None
     python: str
     uv_binary: Path
+    #: Shared libraries of the system that the engine loads -> the Debian/Ubuntu package that has each.
+    libraries: Mapping[str, str]
     uv_version: str
     index_url: str | None = None
     wheelhouse: Path | None = None
@@ -82,6 +84,14 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
 
 def _prove(shell: Shell, want: EnvWant, env: str) -> None:
     """Versions equal the lock, the engine imports, torch was built for the wanted CUDA."""
+    missing = _missing_libraries(shell, want, env)
+    if missing:
+        packages = sorted({want.libraries[name] for name in missing})
+        raise ChangeFailed(
+            f"the engine needs {', '.join(missing)}, which this host lacks",
+            hint=f"on the host: sudo apt-get install -y {' '.join(packages)}   then run this again",
+            host=shell.host.name,
+        )
     argv = (f"{env}/bin/python", "-", f"{env}/{PROOF}", want.lock_id, *want.imports)
     got = shell.run(argv, timeout=900, check=False, stdin=program("prove_env.py"))
     marked = [line for line in got.stdout.splitlines() if line.startswith("EYAS-PROOF ")]
@@ -104,3 +114,10 @@ def _prove(shell: Shell, want: EnvWant, env: str) -> None:
             "the environment is not what the lock says: " + "; ".join(wrong[:8]), host=shell.host.name
         )
     shell.run(("mv", "-f", "--", f"{env}/{PROOF}.new", f"{env}/{PROOF}"), timeout=20)
+
+
+def _missing_libraries(shell: Shell, want: EnvWant, env: str) -> list[str]:
+    """An engine without them imports with a warning and dies when it starts its worker."""
+    argv = (f"{env}/bin/python", "-", *want.libraries)
+    got = shell.run(argv, timeout=30, stdin=program("load_libraries.py"))
+    return got.stdout.split()

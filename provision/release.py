@@ -103,13 +103,17 @@ def _document(d: Deployment, s: Served, start_s: int) -> dict[str, Any]:
             "first_completion_s": 120,
             "probe_s": 20,
             "probe_every_s": 20,
-            "hang_s": d_hang_s(d),
+            "hang_s": _hang_s(d),
         },
-        "desired": json.loads(d.model_dump_json()),
+        "settings": json.loads(d.model_dump_json(exclude=_NOT_SETTINGS)),
     }
 
 
-def d_hang_s(d: Deployment) -> int:
+#: Where things came from is no part of what serves: two operators with other paths make the same release.
+_NOT_SETTINGS = {"target", "draft", "wheels_from", "weights_from", "hub_token", "api_key", "lock"}
+
+
+def _hang_s(d: Deployment) -> int:
     """Seconds of requests waiting without a token before the engine counts as hung.
 
     A prefill of the longest context may take that long without one: a second per thousand tokens, and at

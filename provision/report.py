@@ -66,7 +66,7 @@ def show_reports(
     if as_json:
         sys.stdout.write(mask(json.dumps(document(reports, task), indent=2)) + "\n")
         return
-    out = Console(highlight=False)
+    out = Console(highlight=False, soft_wrap=True)
     for r in reports:
         _details(out, r, diff, mask)
     out.print()
@@ -91,12 +91,10 @@ def _details(out: Console, r: HostReport, diff: bool, mask: Callable[[str], str]
         out.print(f"{escape(r.host)}: [yellow]not looked[/] {escape(text)}")
     for c in r.changes:
         took = f" ({c['seconds']} s)" if c.get("seconds") is not None else ""
-        out.print(
-            f"{escape(r.host)}: {'changed' if c['done'] else 'would change'}: {escape(mask(c['title']))}{took}"
-        )
+        verb = "changed" if c["done"] else "not done" if r.error else "would change"
+        out.print(f"{escape(r.host)}: {verb}: {escape(mask(c['title']))}{took}")
         if diff and c["diff"]:
             out.print(escape(mask(c["diff"])), soft_wrap=True)
     if r.proof:
-        out.print(
-            f"{escape(r.host)}: proof {escape(json.dumps({k: v for k, v in r.proof.items() if k != 'outputs'}))}"
-        )
+        told = {k: v for k, v in r.proof.items() if k != "outputs"}
+        out.print(f"{escape(r.host)}: proof {escape(json.dumps(told))}")

@@ -200,6 +200,7 @@ def _env_want(
         python=facts.value("python.path", str) or "/usr/bin/python3",
         uv_binary=Path(os.fsdecode(uv.find_uv_bin())),
         uv_version=version("uv"),
+        libraries=engine.cpu.libraries if d.device == "cpu" and engine.cpu else {},
         index_url=host.vars.get("eyas_index_url"),
         wheelhouse=house,
     )
