@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from checks.planner.plan import layout, plan
+from checks.planner.plan import plan
 from checks.planner.result import Plan
 from checks.planner.scenario import Scenario
-from checks.planner.units import gib
 from inventory.errors import EyasError
 
 __all__ = ["Advice", "advise"]
@@ -47,21 +46,45 @@ class _Try:
 
 
 def advise(s: Scenario, *, limit: int = 9) -> list[Advice]:
-    """Single changes that make ``s`` start, cheapest first; if none does, the shortest chain of changes.
+    """Single changes that make ``s`` start, cheapest first; if none does, pairs of changes, then a chain.
 
     Empty when ``s`` already fits, or when no change of sizes can help.
     """
     now = plan(s)
     if now.verdict == "fits":
         return []
-    found: list[Advice] = []
-    for kind in _KINDS:
-        best = _first_that_starts(kind(s, now), better_than=now)
-        if best is not None:
-            found.append(best)
-        if len(found) >= limit:
-            break
-    return found or _chain(s, now)
+    singles = _singles(s, now)
+    if now.stop is not None and now.stop.stage == "configuration" and not _mends(singles):
+        singles = _pairs(s, now, (_fewer_gpus,)) + singles
+    return (singles or _pairs(s, now, _STRUCTURAL) or _chain(s, now))[:limit]
+
+
+def _mends(found: list[Advice]) -> bool:
+    """True when a refused split is mended by itself."""
+    return any(a.change in {"tensor_parallel", "draft.tensor_parallel"} for a in found)
+
+
+def _singles(s: Scenario, now: Plan) -> list[Advice]:
+    found = (_first_that_starts(kind(s, now), better_than=now) for kind in _KINDS)
+    return [a for a in found if a is not None]
+
+
+def _pairs(s: Scenario, now: Plan, kinds: "tuple[_Kind, ...]") -> list[Advice]:
+    """A structural change that is not enough by itself, with the cheapest further one."""
+    found = []
+    for kind in kinds:
+        for t in kind(s, now):
+            made = _planned(t.scenario)
+            further = _singles(t.scenario, made) if made is not None and made.reason != now.reason else []
+            if further:
+                found.append(_joined(t, further[0]))
+                break
+    return found
+
+
+def _joined(first: _Try, then: Advice) -> Advice:
+    change, value = f"{first.change} + {then.change}", f"{first.value} + {then.value}"
+    return Advice(change, value, then.plan, f"{first.cost}; {then.cost}")
 
 
 def _first_that_starts(tries: Iterator[_Try], *, better_than: Plan) -> Advice | None:
@@ -215,17 +238,5 @@ _KINDS: tuple[_Kind, ...] = (
     _gpus,
     _quantised,
 )
+_STRUCTURAL: tuple[_Kind, ...] = (_fewer_gpus, _fp8_kv, _ngram, _gpus, _quantised)
 _CHAINABLE: tuple[_Kind, ...] = (_seqs, _tokens, _fp8_kv, _ngram, _gpus, _quantised)
-
-
-def spare_text(made: Plan) -> str:
-    """What a plan leaves, in words."""
-    tokens = f"{made.kv_tokens:,} KV tokens" if made.kv_tokens else "no KV cache"
-    return f"{tokens}, {gib(made.free or 0)} GiB free, longest request {layout_longest(made):,}"
-
-
-def layout_longest(made: Plan) -> int:
-    """The longest single request of a plan."""
-    if made.longest is not None:
-        return made.longest
-    return layout(made.scenario.work()).longest(made.available_kv or 0, made.max_len or 0)

@@ -12,6 +12,8 @@ from inventory.errors import EyasError, UsageError
 __all__ = ["Capacity", "CardFit", "CardLike", "cards_that_do", "serves"]
 
 _COUNTS = (1, 2, 4, 8)
+#: Tried where the engine's default leaves too little: small cards, many ranks.
+_LOWER = (0.9, 0.85, 0.8)
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,29 @@ def cards_that_do(s: Scenario, cards: Iterable[CardLike], *, requests: int | Non
 
 def _smallest(s: Scenario, card: CardLike, requests: int | None) -> CardFit | None:
     for gpus in _COUNTS:
-        tried = s.with_(
-            device=card.name, device_total=card.nbytes, gpus=gpus, tp=gpus, other_used=0, speculative=_spec(s)
-        )
-        try:
-            made = plan(tried)
-        except EyasError:
-            continue
-        enough = requests is None or (made.concurrency or 0) >= requests
-        if made.starts and made.verdict == "fits" and enough:
-            return CardFit(card.name, gpus, made)
+        for utilization in (s.utilization,) if s.utilization else (None, *_LOWER):
+            tried = s.with_(
+                device=card.name,
+                device_total=card.nbytes,
+                gpus=gpus,
+                tp=gpus,
+                other_used=0,
+                utilization=utilization,
+                speculative=_spec(s),
+            )
+            made = _planned(tried)
+            if made is not None and (requests is None or (made.concurrency or 0) >= requests):
+                return CardFit(card.name, gpus, made)
     return None
+
+
+def _planned(s: Scenario) -> Plan | None:
+    """The plan when it fits."""
+    try:
+        made = plan(s)
+    except EyasError:
+        return None
+    return made if made.verdict == "fits" else None
 
 
 def _spec(s: Scenario) -> dict[str, Any]:

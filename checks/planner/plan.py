@@ -13,13 +13,14 @@ from checks.planner.gates import refusals
 from checks.planner.graphs import Graphs, graphs_of
 from checks.planner.kv import KvLayout, layout_of
 from checks.planner.loading import loaded
-from checks.planner.result import Plan, Stop, Term
+from checks.planner.result import Plan, Stop, Term, band_of
 from checks.planner.scenario import Scenario
-from checks.planner.units import GIB, MIB, allocated, gib
+from checks.planner.units import GIB, allocated, gib
 from checks.planner.work import Work
 
 __all__ = ["Plan", "Stop", "Term", "layout", "plan", "uses_v2"]
 
+_PARAMETERS = "parameters, fused and rounded as the engine allocates them"
 #: Architectures of the second runner although they are mixtures (vLLM 0.25.1 config/vllm.py:68).
 _V2_MOE = frozenset({"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"})
 _V2_METHODS = frozenset({"none", "eagle", "eagle3", "mtp"})
@@ -72,7 +73,7 @@ class _Walk:
         self.notes: list[str] = (
             [] if s.rules.measured else [f"no start of {s.engine} {s.version} was measured"]
         )
-        self._add("CUDA context, NCCL", self.outside, GIB // 8, self.context.source)
+        self._add("CUDA context, NCCL", self.outside, self._outside_band, self.context.source)
 
     def run(self, mismatch: str) -> Plan:
         """Stage after stage, until one stops."""
@@ -105,9 +106,14 @@ class _Walk:
     def _room(self) -> int:
         return self.s.device_total - self._taken
 
-    def _add(self, name: str, nbytes: int, band: int, source: str) -> None:
+    @property
+    def _outside_band(self) -> int:
+        """NCCL's share follows the links between the cards; only two NVLink cards were measured."""
+        return GIB // 8 if self.w.tp == 1 else GIB // 2
+
+    def _add(self, name: str, nbytes: int, band: int, source: str, *, budgeted: bool = False) -> None:
         if nbytes > 0:
-            self.terms.append(Term(name, nbytes, band, source))
+            self.terms.append(Term(name, nbytes, band, source, budgeted=budgeted))
 
     def _first_look(self) -> Stop | None:
         wanted = int(self.s.device_total * self.s.used_utilization())
@@ -124,7 +130,7 @@ class _Walk:
         ):
             if size + extra > self._room:
                 return Stop("load", slug, f"{name} {gib(size + extra)} GiB, {gib(self._room)} GiB free")
-            self._add(name, size, size // 100, "parameters, fused and rounded as the engine allocates them")
+            self._add(name, size, size // 100, _PARAMETERS, budgeted=True)
         self.weights = target + draft
         return None
 
@@ -135,13 +141,12 @@ class _Walk:
         self._add(
             "runner buffers", self.held, self.held // 20, f"largest: {largest}, {gib(buffers[largest])} GiB"
         )
-        self._add("kernels, handles", self.context.growth(self.w.tp), GIB // 8, self.context.source)
+        self._add("kernels, handles", self.context.growth(self.w.tp), self._outside_band, self.context.source)
         return None
 
     def _profile(self) -> Stop | None:
         a = Allocator(limit=self._room)
         try:
-            a.take("workspace", self.context.workspace_mib * MIB)
             (runner_v2 if self.v2 else runner_v1).profile(a, self.w)
         except OutOfMemory as e:
             return Stop(
@@ -178,7 +183,9 @@ class _Walk:
         if used > self._room:
             text = f"{gib(used)} GiB of KV cache, {gib(self._room)} GiB free"
             return Stop("KV cache", "kv-cache-no-memory", text)
-        self._add("KV cache", used, used * 3 // 100, f"{self.layout.bytes_per_block} bytes a block")
+        self._add(
+            "KV cache", used, used * 3 // 100, f"{self.layout.bytes_per_block} bytes a block", budgeted=True
+        )
         return None
 
     def _length(self) -> int:
@@ -194,7 +201,7 @@ class _Walk:
         self._add(
             "CUDA graphs",
             graphs.total,
-            graphs.total // 3,
+            graphs.total // 4,
             f"{len(graphs.sizes)} sizes to {max(graphs.sizes, default=0)}",
         )
         return None
@@ -204,7 +211,6 @@ class _Walk:
         a = Allocator(limit=self._room)
         run = runner_v2.warm_up if self.v2 else runner_v1.warm_up
         try:
-            a.take("workspace", self.context.workspace_mib * MIB)
             run(a, self.w, blocks)
         except OutOfMemory as e:
             text = f"{e.tensor}, {gib(e.nbytes)} GiB, in the warm-up of {self.w.seqs} sequences"
@@ -242,7 +248,7 @@ class _Walk:
             max_len=length,
             longest=self.layout.longest(available or 0, self.w.max_len) if known else None,
             device_peak=sum(t.nbytes for t in self.terms) if reached else None,
-            band=int(sum(t.band**2 for t in self.terms) ** 0.5),
+            band=band_of(self.terms),
             stop=stop,
             notes=tuple(self.notes),
         )

@@ -8,7 +8,7 @@ spec_decode/speculator.py, spec_decode/autoregressive/speculator.py, spec_decode
 """
 
 from checks.planner.allocator import Allocator
-from checks.planner.layers import compile_head, forward, logits
+from checks.planner.layers import compile_head, compile_target, forward, logits
 from checks.planner.units import cdiv
 from checks.planner.work import Work
 
@@ -39,6 +39,8 @@ def held(w: Work) -> dict[str, int]:
 
 def profile(a: Allocator, w: Work) -> None:
     """The dummy pass of all batched tokens; ``a.peak_live`` is what the engine reserves for activations."""
+    compile_target(a, w, w.batched_tokens)
+    a.take("workspace", w.workspace)
     _forward(a, w, w.batched_tokens)
     _propose(a, w, w.batched_tokens, w.profile_reqs, compiling=True)
     a.drop(*_aux(w))
@@ -51,6 +53,7 @@ def warm_up(a: Allocator, w: Work, blocks: int) -> None:
     prompt = w.query_len + 1
     per_request = cdiv(prompt + w.query_len, w.block_size)
     reqs = max(1, min(w.seqs, w.batched_tokens // prompt, (blocks - 1) // per_request))
+    a.take("workspace", w.workspace)
     _forward(a, w, reqs * prompt)
     _sample(a, w, reqs)
     _prompt_logprobs(a, w, reqs * prompt)

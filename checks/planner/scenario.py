@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.planner.engines import Rules, rules_for
+from checks.planner.engines import Rules, context, rules_for
 from checks.planner.from_tensors import Tensor
 from checks.planner.quant import scheme_of
 from checks.planner.shapes import Shape, shape_of
-from checks.planner.units import GIB
+from checks.planner.units import GIB, MIB
 from checks.planner.work import Work
 from inventory.errors import InventoryError
 
@@ -24,6 +24,8 @@ __all__ = ["Scenario", "load_scenario"]
 #: Cards this large get the larger scheduling defaults, except A100 (vLLM 0.25.1 engine/arg_utils.py).
 _LARGE_CARD = 70 * GIB
 _HUGE_CARD = 160 * GIB
+
+_HOPPER = ("h100", "h200", "h800", "h20", "gh200")
 
 MEMORYLESS = frozenset({"none", "ngram", "ngram_gpu", "suffix"})
 
@@ -97,6 +99,11 @@ class Scenario:
         return self.method not in MEMORYLESS
 
     @property
+    def hopper(self) -> bool:
+        """Compute capability 9.0, told by the card's name."""
+        return any(name in self.device.lower() for name in _HOPPER)
+
+    @property
     def large_card(self) -> bool:
         return self.device_total >= _LARGE_CARD and "a100" not in self.device.lower()
 
@@ -126,8 +133,8 @@ class Scenario:
         return Work(
             target=target,
             draft=draft,
-            scheme=scheme_of(target.quantization, self.quantization),
-            draft_scheme=scheme_of(draft.quantization) if draft else None,
+            scheme=scheme_of(target.quantization, self.quantization, hopper=self.hopper),
+            draft_scheme=scheme_of(draft.quantization, hopper=self.hopper) if draft else None,
             method=self.method,
             k=self.k,
             tp=self.tp,
@@ -143,6 +150,8 @@ class Scenario:
             flashinfer_sampler=self.flashinfer,
             compute_units=132,
             cold_compile=not self.warm_cache,
+            hopper=self.hopper,
+            workspace=context().workspace_mib * MIB,
         )
 
     def _own_head(self) -> bool:
