@@ -16,10 +16,11 @@ from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
 from invoke.parser.parser import ParseMachine
 
+from checks.facts import HostFacts
 from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
-from inventory.load import list_deployments
-from inventory.model import Host
+from inventory.load import list_deployments, load_deployment
+from inventory.model import Host, ModelRef
 from provision import wheellock
 from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
@@ -309,19 +310,68 @@ def lab(
 
 @command(
     help={
+        "deployment": "Name or file of the deployment.",
+        "facts": "A saved probe of the host: plan for its cards.",
+        "gpu": 'A card instead of a host, like "RTX 4090".',
+        "gpus": "How many of that card.",
+        "max-model-len": "Another length, or auto: the longest that fits.",
+        "concurrency": "With --context: do so many requests run at once?",
+        "context": "With --concurrency: tokens of each, prompt and answer.",
+        "cards": "Also list the cards that would do.",
+        "log": "Log of a start of this deployment: its numbers replace the estimates.",
+        "used-mib": "With or without --log: what nvidia-smi shows in use on one GPU after that start.",
         "scenario": "A JSON file with one start's inputs: device_total_gib, model_config, ...",
         "truth": "Compare with real starts instead and print the errors.",
         "rows": "With --truth: a file of measured starts (default: this project's own).",
+        "endpoint": "A hub other than the public one.",
         "json": "Print one JSON document.",
     },
 )
-def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", json: bool = False) -> int:
-    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't."""
+def plan(
+    c: Context,
+    deployment: str = "",
+    facts: str = "",
+    gpu: str = "",
+    gpus: int = 1,
+    max_model_len: str = "",
+    concurrency: int = 0,
+    context: int = 0,
+    cards: bool = False,
+    log: str = "",
+    used_mib: int = 0,
+    scenario: str = "",
+    truth: bool = False,
+    rows: str = "",
+    endpoint: str = "",
+    json: bool = False,
+) -> int:
+    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't.
+
+    Answered from metadata alone, without a GPU. Exit code 0: it starts; 4: it doesn't; 3: nobody could look.
+    """
+    from checks import modelmeta  # noqa: PLC0415 - requests loads only where it is used
     from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
 
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
-    return surface.scenario(scenario, as_json=json)
+    ask = surface.Ask.parse(
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        context=context,
+        cards=cards,
+        log=log,
+        used_mib=used_mib,
+    )
+    if scenario:
+        return surface.scenario(scenario, ask, as_json=json)
+    wanted = load_deployment(deployment)
+    found = surface.gpus_from(gpu=gpu, count=gpus, facts=HostFacts.load(Path(facts)) if facts else None)
+    hub = endpoint or os.environ.get("HF_ENDPOINT")
+
+    def load(ref: ModelRef) -> modelmeta.ModelMeta:
+        return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
+
+    return surface.deployment(wanted, found, ask, load, as_json=json)
 
 
 SELECT = {

@@ -75,7 +75,7 @@ def _pairs(s: Scenario, now: Plan, kinds: "tuple[_Kind, ...]") -> list[Advice]:
     for kind in kinds:
         for t in kind(s, now):
             made = _planned(t.scenario)
-            further = _singles(t.scenario, made) if made is not None and made.reason != now.reason else []
+            further = _singles(t.scenario, made) if made is not None else []
             if further:
                 found.append(_joined(t, further[0]))
                 break
@@ -133,6 +133,11 @@ def _seqs(s: Scenario, _now: Plan) -> Iterator[_Try]:
         if n < current:
             cost = f"at most {n} requests run at once (now {current}); further ones wait"
             yield _Try("max_num_seqs", str(n), s.with_(seqs=n), cost)
+
+
+def _few_seqs(s: Scenario, now: Plan) -> Iterator[_Try]:
+    """A few sizes only, to go with another change."""
+    return (t for t in _seqs(s, now) if t.value in {"128", "32", "8"})
 
 
 def _tokens(s: Scenario, _now: Plan) -> Iterator[_Try]:
@@ -238,5 +243,5 @@ _KINDS: tuple[_Kind, ...] = (
     _gpus,
     _quantised,
 )
-_STRUCTURAL: tuple[_Kind, ...] = (_fewer_gpus, _fp8_kv, _ngram, _gpus, _quantised)
+_STRUCTURAL: tuple[_Kind, ...] = (_fewer_gpus, _few_seqs, _fp8_kv, _ngram, _gpus, _quantised)
 _CHAINABLE: tuple[_Kind, ...] = (_seqs, _tokens, _fp8_kv, _ngram, _gpus, _quantised)

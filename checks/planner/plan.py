@@ -20,17 +20,19 @@ from checks.planner.work import Work
 
 __all__ = ["Plan", "Stop", "Term", "layout", "plan", "uses_v2"]
 
+#: Tensors of the sampler, whose size follows the sequences.
+_SAMPLING = frozenset({"fp32", "logits", "gathered", "local", "masked", "probs", "noise", "top-k rows"})
 _PARAMETERS = "parameters, fused and rounded as the engine allocates them"
-#: Architectures of the second runner although they are mixtures (vLLM 0.25.1 config/vllm.py:68).
-_V2_MOE = frozenset({"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"})
-_V2_METHODS = frozenset({"none", "eagle", "eagle3", "mtp"})
 
 
 def uses_v2(s: Scenario, w: Work) -> bool:
     """True when this start runs on the second model runner."""
-    dense = not w.target.is_moe or w.target.architecture in _V2_MOE
-    hybrid = "state" in w.target.layer_kinds
-    return s.rules.model_runner_v2 and s.method in _V2_METHODS and dense and not hybrid
+    return s.rules.runs_v2(
+        architecture=w.target.architecture,
+        moe=w.target.is_moe,
+        hybrid="state" in w.target.layer_kinds,
+        method=s.method,
+    )
 
 
 def layout(w: Work) -> KvLayout:
@@ -71,7 +73,7 @@ class _Walk:
         self.layout = layout(w)
         self.held = 0
         self.notes: list[str] = (
-            [] if s.rules.measured else [f"no start of {s.engine} {s.version} was measured"]
+            [] if s.rules.measured else [f"no start of {s.engine} {s.release.version} was measured"]
         )
         self._add("CUDA context, NCCL", self.outside, self._outside_band, self.context.source)
 
@@ -163,7 +165,7 @@ class _Walk:
         counted = (self.weights or 0) + self.activations + self.context.growth(self.w.tp)
         if rules.held_counted:
             counted += self.held
-        estimated = rules.v2_graph_estimate if self.v2 else rules.graph_estimate_subtracted
+        estimated = self.s.graphs_budgeted and (rules.v2_graph_estimate or not self.v2)
         if estimated:
             counted += self.graphs.total
         return int(self.s.device_total * self.s.used_utilization()) - counted
@@ -225,11 +227,7 @@ class _Walk:
         drafted = self.w.method != "none" and (tensor.startswith(("d.", "draft", "joined")) or self.w.k > 0)
         if drafted:
             return "oom-spec-draft"
-        return (
-            "oom-sampler-warmup"
-            if tensor in {"fp32", "logits", "probs", "noise", "top-k rows"}
-            else "oom-weights-load"
-        )
+        return "oom-sampler-warmup" if tensor in _SAMPLING else "oom-weights-load"
 
     # -- result
 

@@ -60,7 +60,7 @@ def warm_up(a: Allocator, w: Work, blocks: int) -> None:
     _propose(a, w, reqs * prompt, reqs)
     a.drop("t.out", *_aux(w))
     _forward(a, w, reqs * w.query_len)
-    _sample(a, w, reqs * w.query_len)
+    _sample(a, w, reqs * w.query_len, drafts=w.method != "none")
     _propose(a, w, reqs * w.query_len, reqs)
     a.drop("t.out", *_aux(w))
 
@@ -74,16 +74,25 @@ def _forward(a: Allocator, w: Work, n: int) -> None:
     forward(a, w.target, w.tp, n, "t", aux=len(_aux(w)))
 
 
-def _sample(a: Allocator, w: Work, rows: int, *, probe: bool = False) -> None:
-    """Logits, their fp32 copy, then top-k/top-p: in place, with one scratch row per compute unit."""
-    vocab = w.target.vocab
+def _sample(a: Allocator, w: Work, rows: int, *, probe: bool = False, drafts: bool = False) -> None:
+    """Logits and their fp32 copy, then top-k and top-p.
+
+    In place with one scratch row a compute unit, or by FlashInfer (flashinfer 0.6.13 sampling.py), which
+    makes masked logits and probabilities; rejection of drafts always goes in place. The profile's probe
+    filters nothing.
+    """
+    full = rows * w.target.vocab * 4
     a.take("picked", rows * w.target.hidden * w.target.dtype_bytes)
     logits(a, "logits", rows, w.target, w.tp)
-    a.take("fp32", rows * vocab * 4)
-    if not probe and "top-k rows" not in a.held:
-        a.take("top-k rows", min(w.compute_units, rows) * vocab * 4)
-    a.take("block argmax", rows * cdiv(vocab, 1024) * 8)
-    a.take("block max", rows * cdiv(vocab, 1024) * 4)
+    a.take("fp32", full)
+    if w.flashinfer_sampler and not drafts and not probe:
+        a.take("masked", full)
+        a.take("probs", full)
+        a.drop("masked", "probs")
+    elif not probe and "top-k rows" not in a.held:
+        a.take("top-k rows", min(w.compute_units, rows) * w.target.vocab * 4)
+    a.take("block argmax", rows * cdiv(w.target.vocab, 1024) * 8)
+    a.take("block max", rows * cdiv(w.target.vocab, 1024) * 4)
     a.drop("block argmax", "block max", "fp32", "logits", "picked")
 
 
@@ -106,7 +115,7 @@ def _propose(a: Allocator, w: Work, n: int, reqs: int, *, compiling: bool = Fals
     if compiling:
         compile_head(a, w, n)
     for tokens in (n, reqs) if w.k > 1 else (n,):
-        forward(a, w.draft, w.tp, tokens, "d", fused=2 * w.draft.hidden)
+        forward(a, w.draft, w.tp, tokens, "d", fused=2 * w.draft.hidden if w.reads_hidden else 0)
         a.take("picked", reqs * width)
         _draft_logits(a, w, reqs)
         a.drop("picked", "d.out")

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.planner.engines import Rules, context, rules_for
+from checks.planner.engines import Rules, context, release_of, rules_for, static_pool
 from checks.planner.from_tensors import Tensor
 from checks.planner.quant import scheme_of
 from checks.planner.shapes import Shape, shape_of
 from checks.planner.units import GIB, MIB
 from checks.planner.work import Work
+from inventory.catalogue import EngineRelease
 from inventory.errors import InventoryError
 
 __all__ = ["Scenario", "load_scenario"]
 
-#: Cards this large get the larger scheduling defaults, except A100 (vLLM 0.25.1 engine/arg_utils.py).
-_LARGE_CARD = 70 * GIB
-_HUGE_CARD = 160 * GIB
-
+_UTILIZATION = 0.92
+#: SGLang chooses by free memory; this only sizes what is planned per request.
+_SEQS = 256
 _HOPPER = ("h100", "h200", "h800", "h20", "gh200")
 
 MEMORYLESS = frozenset({"none", "ngram", "ngram_gpu", "suffix"})
@@ -75,8 +75,13 @@ class Scenario:
         return dataclasses.replace(self, **changes)
 
     @property
+    def release(self) -> EngineRelease:
+        """The catalogue's rows for this version: defaults of flags and scheduler sizes."""
+        return release_of(self.engine, None if self.version in {None, "", "auto"} else self.version)
+
+    @property
     def rules(self) -> Rules:
-        return rules_for(self.engine, self.version)
+        return rules_for(self.engine, self.release.version)
 
     @property
     def method(self) -> str:
@@ -103,22 +108,31 @@ class Scenario:
         """Compute capability 9.0, told by the card's name."""
         return any(name in self.device.lower() for name in _HOPPER)
 
-    @property
-    def large_card(self) -> bool:
-        return self.device_total >= _LARGE_CARD and "a100" not in self.device.lower()
-
     def used_utilization(self) -> float:
-        return self.utilization if self.utilization is not None else self.rules.gpu_memory_utilization
+        if self.utilization is not None:
+            return self.utilization
+        value = self.release.defaults.get("gpu_memory_utilization")
+        return float(value) if isinstance(value, (int, float)) else _UTILIZATION
 
     def used_seqs(self) -> int:
-        return self.seqs or (1024 if self.large_card else 256)
+        return self.seqs or self._batch()[0]
 
     def used_batched_tokens(self) -> int:
-        if self.batched_tokens:
-            return self.batched_tokens
-        if self.device_total >= _HUGE_CARD and self.rules.huge_batch:
-            return 16384
-        return 8192 if self.large_card else 2048
+        return self.batched_tokens or self._batch()[1]
+
+    def _batch(self) -> tuple[int, int]:
+        """Sequences and tokens a step, as the engine would choose them for this card."""
+        found = self.release.batch_defaults(memory_gib=self.device_total / GIB, card=self.device)
+        if found is not None:
+            return found.max_num_seqs, found.max_num_batched_tokens
+        speculating = self.release.defaults.get("max_num_seqs_with_speculation")
+        seqs = int(speculating) if self.speculative and isinstance(speculating, int) else _SEQS
+        return seqs, static_pool().chunked_prefill(self.device_total)
+
+    @property
+    def graphs_budgeted(self) -> bool:
+        """True when this version takes its estimate of graph memory out of the budget."""
+        return self.release.defaults.get("cudagraph_memory_subtracted") is True
 
     def used_max_len(self, target: Shape) -> int:
         """The length asked for, or what the model was made for."""

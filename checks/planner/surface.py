@@ -1,48 +1,168 @@
-"""What `invoke plan` prints and with which exit code it ends: 0 fits or tight, 4 does not fit."""
+"""What `invoke plan` does: gather, plan, print. Exit 0: fits or tight; 4: does not fit."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from checks.facts import HostFacts
+from checks.modelmeta import ModelMeta
+from checks.planner.advice import Advice, advise
+from checks.planner.calibrate import calibrate
+from checks.planner.deployment import Gpus, gpus_of, gpus_of_card, scenario_of
+from checks.planner.inverse import Capacity, CardFit, CardLike, cards_that_do, serves
 from checks.planner.plan import plan
-from checks.planner.report import show_plan, show_truth
+from checks.planner.report import show_advice, show_capacity, show_cards, show_plan, show_truth
 from checks.planner.result import Plan
-from checks.planner.scenario import load_scenario
+from checks.planner.scenario import Scenario, load_scenario
 from checks.planner.truth import compare, load_rows
-from inventory.errors import UsageError
+from checks.planner.units import MIB
+from inventory.errors import InventoryError, UsageError
+from inventory.hardware import card_named, load_cards
+from inventory.model import Deployment, ModelRef
 
-__all__ = ["scenario", "truth"]
+__all__ = ["Ask", "deployment", "gpus_from", "scenario", "truth"]
+
+#: A model's metadata by reference: `checks.modelmeta.load_model_meta`, or a stand-in.
+Load = Callable[[ModelRef], ModelMeta]
 
 
-def scenario(path: str, *, as_json: bool) -> int:
-    """Plan one scenario file. A start that fails is an answer, not an error: exit 0 with --json."""
-    if not path:
-        raise UsageError(
-            "nothing to plan", hint="give --deployment NAME with --host or --gpu, or --scenario FILE"
+@dataclass(frozen=True)
+class Ask:
+    """What is wanted besides the plan. ``log`` is a start's log to calibrate with, ``used`` bytes by NVML."""
+
+    max_len: int | None = None
+    auto_len: bool = False
+    requests: int | None = None
+    context: int | None = None
+    cards: bool = False
+    log: str = ""
+    used: int | None = None
+
+    @classmethod
+    def parse(
+        cls, *, max_model_len: str, concurrency: int, context: int, cards: bool, log: str, used_mib: int
+    ) -> "Ask":
+        """From the command line's words. Raises UsageError for what is no number, or half a question."""
+        if bool(concurrency) != bool(context):
+            raise UsageError("--concurrency and --context belong together")
+        if concurrency < 0 or context < 0 or used_mib < 0:
+            raise UsageError("--concurrency, --context and --used-mib are whole numbers above 0")
+        auto = max_model_len == "auto"
+        if max_model_len and not auto and not max_model_len.isdecimal():
+            raise UsageError(f"--max-model-len {max_model_len!r} is neither a number nor auto")
+        return cls(
+            max_len=int(max_model_len) if max_model_len and not auto else None,
+            auto_len=auto,
+            requests=concurrency or None,
+            context=context or None,
+            cards=cards,
+            log=_read(log) if log else "",
+            used=used_mib * MIB or None,
         )
-    made = plan(load_scenario(Path(path)))
-    _print(made, as_json=as_json)
-    return 0 if as_json or made.starts else 4
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as e:
+        raise InventoryError(f"cannot read the log {path}: {e.strerror}") from e
+
+
+def gpus_from(*, gpu: str, count: int, facts: HostFacts | None) -> Gpus:
+    """The cards to plan for: those a probe found, or a named card. Raises UsageError without either."""
+    if facts is not None:
+        return gpus_of(facts)
+    if not gpu:
+        raise UsageError("nothing to plan for", hint='give --facts FILE, or --gpu "RTX 4090" --gpus 2')
+    card = card_named(gpu)
+    if card is None:
+        names = ", ".join(c.name for c in load_cards())
+        raise UsageError(f"unknown card {gpu!r}", hint=f"known: {names}")
+    return gpus_of_card(card.name, card.memory_mib, count)
+
+
+def deployment(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, as_json: bool) -> int:
+    """Plan a deployment on these cards; with what doesn't fit come the changes that would help."""
+    target = load(d.target)
+    draft = load(d.draft.model) if d.draft.model is not None else None
+    s = scenario_of(d, target, draft, gpus)
+    return _answer(s, ask, as_json=as_json, title=d.name, notes=gpus.notes)
+
+
+def scenario(path: str, ask: Ask, *, as_json: bool) -> int:
+    """Plan one scenario file. With ``as_json`` the document is the answer and the exit code is 0."""
+    code = _answer(load_scenario(Path(path)), ask, as_json=as_json, title="", notes=())
+    return 0 if as_json else code
+
+
+def _answer(s: Scenario, ask: Ask, *, as_json: bool, title: str, notes: tuple[str, ...]) -> int:
+    if ask.max_len or ask.auto_len:
+        s = s.with_(max_len=ask.max_len, auto_len=ask.auto_len)
+    capacity = None
+    if ask.requests and ask.context:
+        capacity = serves(s, requests=ask.requests, context=ask.context)
+        s = capacity.plan.scenario
+    made = plan(s)
+    if ask.log or ask.used:
+        made = calibrate(made, ask.log, ask.used)
+    advice = [] if made.verdict == "fits" else advise(s)
+    fits = cards_that_do(s, _cards(), requests=ask.requests) if ask.cards else None
+    if as_json:
+        _dump(made, advice, capacity, fits, notes)
+    else:
+        _show(made, advice, capacity, fits, title, notes)
+    return 0 if made.starts and (capacity is None or capacity.holds) else 4
+
+
+def _cards() -> list[CardLike]:
+    usable = (gpus_of_card(c.name, c.memory_mib, 1) for c in load_cards())
+    return [CardLike(g.name, g.total) for g in usable]
+
+
+def _show(
+    made: Plan,
+    advice: list[Advice],
+    capacity: Capacity | None,
+    fits: list[CardFit] | None,
+    title: str,
+    notes: tuple[str, ...],
+) -> None:
+    console = Console()
+    show_plan(made, console, title=title, notes=notes)
+    if capacity is not None:
+        show_capacity(capacity, console)
+    show_advice(advice, console)
+    if fits is not None:
+        show_cards(fits, console)
+
+
+def _dump(
+    made: Plan,
+    advice: list[Advice],
+    capacity: Capacity | None,
+    fits: list[CardFit] | None,
+    notes: tuple[str, ...],
+) -> None:
+    document: dict[str, Any] = made.to_json()
+    document["notes"] = [*document["notes"], *notes]
+    document["advice"] = [a.to_json() for a in advice]
+    if capacity is not None:
+        document["capacity"] = capacity.to_json()
+    if fits is not None:
+        document["cards"] = [{"card": f.card, "gpus": f.gpus, "kv_tokens": f.plan.kv_tokens} for f in fits]
+    print(json.dumps(document, indent=1))
 
 
 def truth(path: Path, *, as_json: bool) -> int:
     """Every measured start beside its plan; 4 when one is missed by more than promised."""
     rows = [compare(row) for row in load_rows(path)]
+    within = all(r.within for r in rows)
     if as_json:
-        _dump({"rows": [r.to_json() for r in rows], "within": all(r.within for r in rows)})
+        print(json.dumps({"schema": 1, "rows": [r.to_json() for r in rows], "within": within}, indent=1))
     else:
         show_truth(rows, Console(width=None if Console().is_terminal else 200))
-    return 0 if all(r.within for r in rows) else 4
-
-
-def _print(made: Plan, *, as_json: bool) -> None:
-    if as_json:
-        _dump(made.to_json())
-    else:
-        show_plan(made, Console())
-
-
-def _dump(document: dict[str, Any]) -> None:
-    print(json.dumps({"schema": 1, **document}, indent=1))
+    return 0 if within else 4

@@ -25,6 +25,7 @@ FAILING = [
     scenario(total_gib=23.6, utilization=0.8, max_len=131072),
     scenario(total_gib=18, utilization=0.85),
     scenario(total_gib=12),
+    scenario(other_used=55 * GIB),
     scenario(other_used=60 * GIB),
 ]
 
@@ -53,9 +54,15 @@ def test_a_short_budget_is_raised_and_a_full_card_lowered() -> None:
     short = advise(scenario(total_gib=23.6, utilization=0.8, max_len=32768))
     raised = next(a for a in short if a.change == "gpu_memory_utilization")
     assert float(raised.value) > 0.8
-    full = advise(scenario(other_used=60 * GIB))
+    full = advise(scenario(other_used=55 * GIB))
     lowered = next(a for a in full if a.change == "gpu_memory_utilization")
     assert float(lowered.value) < 0.92
+
+
+def test_two_changes_come_together_when_one_is_not_enough() -> None:
+    found = advise(scenario(other_used=60 * GIB))
+    assert found[0].change == "max_num_seqs + gpu_memory_utilization"
+    assert found[0].plan.starts
 
 
 def test_what_fits_gets_no_advice() -> None:
