@@ -310,8 +310,10 @@ def lab(
 
 @command(
     help={
-        "deployment": "Name or file of the deployment.",
-        "facts": "A saved probe of the host: plan for its cards.",
+        "deployment": "Name or file of the deployment. With --host: default the host's own.",
+        "host": "Ansible pattern: look at these hosts and plan for their cards.",
+        "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+        "facts": "A saved probe of a host instead (`facts --save`).",
         "gpu": 'A card instead of a host, like "RTX 4090".',
         "gpus": "How many of that card.",
         "max-model-len": "Another length, or auto: the longest that fits.",
@@ -324,12 +326,15 @@ def lab(
         "truth": "Compare with real starts instead and print the errors.",
         "rows": "With --truth: a file of measured starts (default: this project's own).",
         "endpoint": "A hub other than the public one.",
+        "accept-new-host-keys": "Record the keys of hosts that known_hosts doesn't have yet.",
         "json": "Print one JSON document.",
     },
 )
 def plan(
     c: Context,
     deployment: str = "",
+    host: str | None = None,
+    inventory: str | None = None,
     facts: str = "",
     gpu: str = "",
     gpus: int = 1,
@@ -343,6 +348,7 @@ def plan(
     truth: bool = False,
     rows: str = "",
     endpoint: str = "",
+    accept_new_host_keys: bool = False,
     json: bool = False,
 ) -> int:
     """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't.
@@ -364,14 +370,18 @@ def plan(
     )
     if scenario:
         return surface.scenario(scenario, ask, as_json=json)
-    wanted = load_deployment(deployment)
-    found = surface.gpus_from(gpu=gpu, count=gpus, facts=HostFacts.load(Path(facts)) if facts else None)
     hub = endpoint or os.environ.get("HF_ENDPOINT")
 
     def load(ref: ModelRef) -> modelmeta.ModelMeta:
         return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
 
-    return surface.deployment(wanted, found, ask, load, as_json=json)
+    if host is not None:
+        from provision import planning, run  # noqa: PLC0415 - SSH loads only where it is used
+
+        flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
+        return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
+    found = surface.gpus_from(gpu=gpu, count=gpus, facts=HostFacts.load(Path(facts)) if facts else None)
+    return surface.deployment(load_deployment(deployment), found, ask, load, as_json=json)
 
 
 SELECT = {

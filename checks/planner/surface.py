@@ -24,7 +24,7 @@ from inventory.errors import InventoryError, UsageError
 from inventory.hardware import card_named, load_cards
 from inventory.model import Deployment, ModelRef
 
-__all__ = ["Ask", "deployment", "gpus_from", "scenario", "truth"]
+__all__ = ["Answer", "Ask", "Load", "answer_for", "deployment", "gpus_from", "scenario", "truth"]
 
 #: A model's metadata by reference: `checks.modelmeta.load_model_meta`, or a stand-in.
 Load = Callable[[ModelRef], ModelMeta]
@@ -77,7 +77,9 @@ def gpus_from(*, gpu: str, count: int, facts: HostFacts | None) -> Gpus:
     if facts is not None:
         return gpus_of(facts)
     if not gpu:
-        raise UsageError("nothing to plan for", hint='give --facts FILE, or --gpu "RTX 4090" --gpus 2')
+        raise UsageError(
+            "nothing to plan for", hint='give --host NAME, --facts FILE, or --gpu "RTX 4090" --gpus 2'
+        )
     card = card_named(gpu)
     if card is None:
         names = ", ".join(c.name for c in load_cards())
@@ -85,21 +87,69 @@ def gpus_from(*, gpu: str, count: int, facts: HostFacts | None) -> Gpus:
     return gpus_of_card(card.name, card.memory_mib, count)
 
 
-def deployment(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, as_json: bool) -> int:
+@dataclass(frozen=True)
+class Answer:
+    """A plan with everything that was asked besides: ready to be shown or written as one document."""
+
+    plan: Plan
+    advice: tuple[Advice, ...]
+    capacity: Capacity | None
+    cards: tuple[CardFit, ...] | None
+    title: str
+    notes: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.plan.starts and (self.capacity is None or self.capacity.holds) else 4
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = self.plan.to_json()
+        document["notes"] = [*document["notes"], *self.notes]
+        document["advice"] = [a.to_json() for a in self.advice]
+        if self.capacity is not None:
+            document["capacity"] = self.capacity.to_json()
+        if self.cards is not None:
+            document["cards"] = [
+                {"card": f.card, "gpus": f.gpus, "kv_tokens": f.plan.kv_tokens} for f in self.cards
+            ]
+        return document
+
+    def show(self, console: Console) -> None:
+        show_plan(self.plan, console, title=self.title, notes=self.notes)
+        if self.capacity is not None:
+            show_capacity(self.capacity, console)
+        show_advice(self.advice, console)
+        if self.cards is not None:
+            show_cards(self.cards, console)
+
+
+def answer_for(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, title: str = "") -> Answer:
     """Plan a deployment on these cards; with what doesn't fit come the changes that would help."""
     target = load(d.target)
     draft = load(d.draft.model) if d.draft.model is not None else None
-    s = scenario_of(d, target, draft, gpus)
-    return _answer(s, ask, as_json=as_json, title=d.name, notes=gpus.notes)
+    return _answer(scenario_of(d, target, draft, gpus), ask, title=title or d.name, notes=gpus.notes)
+
+
+def deployment(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, as_json: bool) -> int:
+    """Plan one deployment and print it."""
+    return _print(answer_for(d, gpus, ask, load), as_json=as_json)
 
 
 def scenario(path: str, ask: Ask, *, as_json: bool) -> int:
     """Plan one scenario file. With ``as_json`` the document is the answer and the exit code is 0."""
-    code = _answer(load_scenario(Path(path)), ask, as_json=as_json, title="", notes=())
+    code = _print(_answer(load_scenario(Path(path)), ask, title="", notes=()), as_json=as_json)
     return 0 if as_json else code
 
 
-def _answer(s: Scenario, ask: Ask, *, as_json: bool, title: str, notes: tuple[str, ...]) -> int:
+def _print(answer: Answer, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(answer.to_json(), indent=1))
+    else:
+        answer.show(Console())
+    return answer.exit_code
+
+
+def _answer(s: Scenario, ask: Ask, *, title: str, notes: tuple[str, ...]) -> Answer:
     if ask.max_len or ask.auto_len:
         s = s.with_(max_len=ask.max_len, auto_len=ask.auto_len)
     capacity = None
@@ -109,52 +159,14 @@ def _answer(s: Scenario, ask: Ask, *, as_json: bool, title: str, notes: tuple[st
     made = plan(s)
     if ask.log or ask.used:
         made = calibrate(made, ask.log, ask.used)
-    advice = [] if made.verdict == "fits" else advise(s)
-    fits = cards_that_do(s, _cards(), requests=ask.requests) if ask.cards else None
-    if as_json:
-        _dump(made, advice, capacity, fits, notes)
-    else:
-        _show(made, advice, capacity, fits, title, notes)
-    return 0 if made.starts and (capacity is None or capacity.holds) else 4
+    advice = () if made.verdict == "fits" else tuple(advise(s))
+    fits = tuple(cards_that_do(s, _cards(), requests=ask.requests)) if ask.cards else None
+    return Answer(made, advice, capacity, fits, title, notes)
 
 
 def _cards() -> list[CardLike]:
     usable = (gpus_of_card(c.name, c.memory_mib, 1) for c in load_cards())
     return [CardLike(g.name, g.total) for g in usable]
-
-
-def _show(
-    made: Plan,
-    advice: list[Advice],
-    capacity: Capacity | None,
-    fits: list[CardFit] | None,
-    title: str,
-    notes: tuple[str, ...],
-) -> None:
-    console = Console()
-    show_plan(made, console, title=title, notes=notes)
-    if capacity is not None:
-        show_capacity(capacity, console)
-    show_advice(advice, console)
-    if fits is not None:
-        show_cards(fits, console)
-
-
-def _dump(
-    made: Plan,
-    advice: list[Advice],
-    capacity: Capacity | None,
-    fits: list[CardFit] | None,
-    notes: tuple[str, ...],
-) -> None:
-    document: dict[str, Any] = made.to_json()
-    document["notes"] = [*document["notes"], *notes]
-    document["advice"] = [a.to_json() for a in advice]
-    if capacity is not None:
-        document["capacity"] = capacity.to_json()
-    if fits is not None:
-        document["cards"] = [{"card": f.card, "gpus": f.gpus, "kv_tokens": f.plan.kv_tokens} for f in fits]
-    print(json.dumps(document, indent=1))
 
 
 def truth(path: Path, *, as_json: bool) -> int:
