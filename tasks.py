@@ -16,7 +16,6 @@ from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
 from invoke.parser.parser import ParseMachine
 
-from checks.facts import HostFacts
 from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
@@ -337,13 +336,13 @@ def plan(
     inventory: str | None = None,
     facts: str = "",
     gpu: str = "",
-    gpus: int = 1,
+    gpus: str = "1",
     max_model_len: str = "",
-    concurrency: int = 0,
-    context: int = 0,
+    concurrency: str = "",
+    context: str = "",
     cards: bool = False,
     log: str = "",
-    used_mib: int = 0,
+    used_mib: str = "",
     scenario: str = "",
     truth: bool = False,
     rows: str = "",
@@ -380,7 +379,7 @@ def plan(
 
         flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
         return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
-    found = surface.gpus_from(gpu=gpu, count=gpus, facts=HostFacts.load(Path(facts)) if facts else None)
+    found = surface.gpus_from(gpu=gpu, count=gpus, facts=surface.load_facts(facts) if facts else None)
     return surface.deployment(load_deployment(deployment), found, ask, load, as_json=json)
 
 

@@ -20,6 +20,7 @@ _TOKENS = (16384, 8192, 4096, 2048, 1024, 512)
 _TP = (2, 4, 8, 16)
 #: Utilisations worth trying, nearest first; above 0.97 nothing is left for what the engine does not count.
 _UTILIZATIONS = tuple(n / 100 for n in range(97, 4, -1))
+_NOT_A_SIZE = frozenset({"spec-legacy-flags"})
 _ONLINE_FP8: dict[str, Any] = {"quant_method": "fp8"}
 _AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
 
@@ -51,7 +52,7 @@ def advise(s: Scenario, *, limit: int = 9) -> list[Advice]:
     Empty when ``s`` already fits, or when no change of sizes can help.
     """
     now = plan(s)
-    if now.verdict == "fits":
+    if now.verdict == "fits" or now.reason in _NOT_A_SIZE:
         return []
     singles = _singles(s, now)
     if now.stop is not None and now.stop.stage == "configuration" and not _mends(singles):

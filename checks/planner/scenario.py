@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.planner.engines import Rules, context, release_of, rules_for, static_pool
+from checks.planner.fields import Fields
 from checks.planner.from_tensors import Tensor
 from checks.planner.quant import scheme_of
 from checks.planner.shapes import Shape, shape_of
@@ -189,7 +190,7 @@ class Scenario:
         """One row of measurements, or a hand-written scenario. Unknown fields are ignored."""
         if not isinstance(row, Mapping):
             raise InventoryError(f"{source} is not a JSON object")
-        read = _Fields(row, source)
+        read = Fields(row, source)
         config = row.get("model_config")
         if not isinstance(config, Mapping):
             raise InventoryError(f"{source} has no model_config", hint="give the target's config.json there")
@@ -234,34 +235,6 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, ValueError) as e:
         raise InventoryError(f"cannot read scenario {path}: {e}") from e
     return Scenario.from_mapping(data, source=path.name)
-
-
-class _Fields:
-    def __init__(self, row: Mapping[str, Any], source: str) -> None:
-        self.row = row
-        self.source = source
-
-    def optional(self, name: str, low: float, high: float) -> float | None:
-        value = self.row.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= high:
-            raise InventoryError(f"{self.source}: {name} is {value!r}, expected a number in ({low}, {high}]")
-        return float(value)
-
-    def number(self, name: str, low: float, high: float) -> float:
-        value = self.optional(name, low, high)
-        if value is None:
-            raise InventoryError(f"{self.source} has no {name}")
-        return value
-
-    def whole(self, name: str) -> int | None:
-        value = self.row.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise InventoryError(f"{self.source}: {name} is {value!r}, expected a positive whole number")
-        return value
 
 
 def _detected(config: Mapping[str, Any] | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checks.planner.layer_kinds import layer_kinds, window_of
 from inventory.errors import InventoryError
 
 __all__ = ["DTYPE_BYTES", "Mla", "Moe", "Shape", "shape_of"]
@@ -95,7 +96,7 @@ def shape_of(config: Mapping[str, Any], *, source: str = "config.json") -> Shape
     read = _Reader(text, source)
     hidden, heads = read.positive("hidden_size", "n_embd", "d_model"), read.positive("num_attention_heads")
     layers = read.positive("num_hidden_layers", "n_layer", "num_layers")
-    kinds = _layer_kinds(text, layers)
+    kinds = layer_kinds(text, layers)
     model_type = str(text.get("model_type", ""))
     head_dim = read.optional("head_dim") or max(1, hidden // heads)
     mla = _mla(text)
@@ -118,7 +119,7 @@ def shape_of(config: Mapping[str, Any], *, source: str = "config.json") -> Shape
         rotary_dim=_rotary_dim(text, head_dim, mla),
         rope_key=_rope_key(text),
         dtype_bytes=DTYPE_BYTES.get(_dtype(config, text), 2),
-        window=_window(text, kinds),
+        window=window_of(text, kinds),
         layer_kinds=kinds,
         moe=_moe(text),
         mla=mla,
@@ -207,37 +208,6 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
         nope_dim=int(text.get("qk_nope_head_dim", 128)),
         v_dim=int(text.get("v_head_dim", 128)),
     )
-
-
-_STATE_WORDS = ("mamba", "linear", "recurrent", "ssm", "conv")
-_WINDOW_WORDS = ("sliding", "local", "chunked")
-
-
-def _layer_kinds(text: Mapping[str, Any], layers: int) -> tuple[str, ...]:
-    named = text.get("layer_types") or text.get("layers_block_type")
-    if isinstance(named, list) and len(named) >= layers:
-        return tuple(_kind(str(n)) for n in named[:layers])
-    interval = text.get("full_attention_interval")
-    if isinstance(interval, int) and interval > 1:
-        return tuple("full" if (i + 1) % interval == 0 else "state" for i in range(layers))
-    pattern = text.get("sliding_window_pattern")
-    if isinstance(pattern, int) and pattern > 1 and text.get("sliding_window"):
-        return tuple("full" if (i + 1) % pattern == 0 else "window" for i in range(layers))
-    uses = text.get("sliding_window") and text.get("use_sliding_window", True)
-    return ("window" if uses else "full",) * layers
-
-
-def _kind(name: str) -> str:
-    if any(w in name for w in _STATE_WORDS):
-        return "state"
-    return "window" if any(w in name for w in _WINDOW_WORDS) else "full"
-
-
-def _window(text: Mapping[str, Any], kinds: tuple[str, ...]) -> int | None:
-    if "window" not in kinds:
-        return None
-    value = text.get("sliding_window") or text.get("attention_chunk_size")
-    return int(value) if value else None
 
 
 def _rotary_dim(text: Mapping[str, Any], head_dim: int, mla: Mla | None) -> int:

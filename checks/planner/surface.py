@@ -24,7 +24,17 @@ from inventory.errors import InventoryError, UsageError
 from inventory.hardware import card_named, load_cards
 from inventory.model import Deployment, ModelRef
 
-__all__ = ["Answer", "Ask", "Load", "answer_for", "deployment", "gpus_from", "scenario", "truth"]
+__all__ = [
+    "Answer",
+    "Ask",
+    "Load",
+    "answer_for",
+    "deployment",
+    "gpus_from",
+    "load_facts",
+    "scenario",
+    "truth",
+]
 
 #: A model's metadata by reference: `checks.modelmeta.load_model_meta`, or a stand-in.
 Load = Callable[[ModelRef], ModelMeta]
@@ -44,25 +54,46 @@ class Ask:
 
     @classmethod
     def parse(
-        cls, *, max_model_len: str, concurrency: int, context: int, cards: bool, log: str, used_mib: int
+        cls,
+        *,
+        max_model_len: str = "",
+        concurrency: str = "",
+        context: str = "",
+        cards: bool = False,
+        log: str = "",
+        used_mib: str = "",
     ) -> "Ask":
         """From the command line's words. Raises UsageError for what is no number, or half a question."""
-        if bool(concurrency) != bool(context):
+        requests, tokens = _number("--concurrency", concurrency), _number("--context", context)
+        if (requests is None) != (tokens is None):
             raise UsageError("--concurrency and --context belong together")
-        if concurrency < 0 or context < 0 or used_mib < 0:
-            raise UsageError("--concurrency, --context and --used-mib are whole numbers above 0")
         auto = max_model_len == "auto"
-        if max_model_len and not auto and not max_model_len.isdecimal():
-            raise UsageError(f"--max-model-len {max_model_len!r} is neither a number nor auto")
+        used = _number("--used-mib", used_mib)
         return cls(
-            max_len=int(max_model_len) if max_model_len and not auto else None,
+            max_len=None if auto else _number("--max-model-len", max_model_len, "a number or auto"),
             auto_len=auto,
-            requests=concurrency or None,
-            context=context or None,
+            requests=requests,
+            context=tokens,
             cards=cards,
             log=_read(log) if log else "",
-            used=used_mib * MIB or None,
+            used=None if used is None else used * MIB,
         )
+
+
+def _number(flag: str, word: str, wanted: str = "a number above 0") -> int | None:
+    if not word:
+        return None
+    if not word.isdecimal() or int(word) == 0:
+        raise UsageError(f"{flag} is {word!r}, not {wanted}")
+    return int(word)
+
+
+def load_facts(path: str) -> HostFacts:
+    """A saved probe. Raises InventoryError when the file can't be read or isn't one."""
+    try:
+        return HostFacts.load(Path(path))
+    except (OSError, UnicodeDecodeError) as e:
+        raise InventoryError(f"cannot read the facts {path}: {e}") from e
 
 
 def _read(path: str) -> str:
@@ -72,7 +103,7 @@ def _read(path: str) -> str:
         raise InventoryError(f"cannot read the log {path}: {e.strerror}") from e
 
 
-def gpus_from(*, gpu: str, count: int, facts: HostFacts | None) -> Gpus:
+def gpus_from(*, gpu: str, count: str, facts: HostFacts | None) -> Gpus:
     """The cards to plan for: those a probe found, or a named card. Raises UsageError without either."""
     if facts is not None:
         return gpus_of(facts)
@@ -84,7 +115,7 @@ def gpus_from(*, gpu: str, count: int, facts: HostFacts | None) -> Gpus:
     if card is None:
         names = ", ".join(c.name for c in load_cards())
         raise UsageError(f"unknown card {gpu!r}", hint=f"known: {names}")
-    return gpus_of_card(card.name, card.memory_mib, count)
+    return gpus_of_card(card.name, card.memory_mib, _number("--gpus", count) or 1)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from checks.facts import HostFacts, Missing
 from checks.modelmeta import ModelMeta
 from checks.planner.deployment import gpus_of, scenario_of
 from checks.planner.plan import plan
-from checks.planner.surface import Ask, deployment, gpus_from, scenario, truth
+from checks.planner.surface import Ask, deployment, gpus_from, load_facts, scenario, truth
 from checks.planner.units import GIB, MIB
-from inventory.errors import CheckRefused, EyasError, UsageError
+from inventory.errors import CheckRefused, EyasError, InventoryError, UsageError
 from inventory.model import Deployment, ModelRef
 from tests.planner.factories import eagle3, llama
 
@@ -90,14 +90,14 @@ def test_cards_nobody_could_look_at_are_never_guessed(seen: HostFacts) -> None:
 
 
 def test_a_named_card_is_found_and_a_wrong_name_refused() -> None:
-    found = gpus_from(gpu="rtx 4090", count=2, facts=None)
+    found = gpus_from(gpu="rtx 4090", count="2", facts=None)
     assert (found.name, found.count) == ("RTX 4090", 2)
     assert 23 * GIB < found.total < 24 * GIB
     for gpu in ("", "GeForce 256"):
         with pytest.raises(UsageError):
-            gpus_from(gpu=gpu, count=1, facts=None)
+            gpus_from(gpu=gpu, count="1", facts=None)
     with pytest.raises(UsageError):
-        gpus_from(gpu="RTX 4090", count=0, facts=None)
+        gpus_from(gpu="RTX 4090", count="0", facts=None)
 
 
 def test_a_plan_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_a_plan_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_does_not_fit_ends_in_4_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
-    cards = gpus_from(gpu="RTX 4090", count=1, facts=None)
+    cards = gpus_from(gpu="RTX 4090", count="1", facts=None)
     code = deployment(wanted(max_model_len=131072), cards, NOTHING, meta, as_json=False)
     out = capsys.readouterr().out
     assert code == 4
@@ -120,7 +120,7 @@ def test_what_does_not_fit_ends_in_4_with_advice(capsys: pytest.CaptureFixture[s
 
 
 def test_the_inverse_questions_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    cards = gpus_from(gpu="L40S", count=1, facts=None)
+    cards = gpus_from(gpu="L40S", count="1", facts=None)
     ask = Ask(requests=1000, context=32768, cards=True)
     code = deployment(wanted(), cards, ask, meta, as_json=True)
     document = json.loads(capsys.readouterr().out)
@@ -137,7 +137,7 @@ def test_the_inverse_questions_are_answered(capsys: pytest.CaptureFixture[str]) 
 def test_a_start_calibrates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "start.log"
     log.write_text("Model loading took 15.50 GiB and 2 seconds\nAvailable KV cache memory: 20.00 GiB\n")
-    ask = Ask.parse(max_model_len="", concurrency=0, context=0, cards=False, log=str(log), used_mib=40960)
+    ask = Ask.parse(log=str(log), used_mib="40960")
     assert deployment(wanted(), gpus_of(facts(GPU)), ask, meta, as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["model_loading_gib"] == 15.5
@@ -148,26 +148,29 @@ def test_a_start_calibrates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "words",
     [
-        {"concurrency": 3},
-        {"context": 3},
-        {"concurrency": -1, "context": 5},
+        {"concurrency": "3"},
+        {"context": "3"},
+        {"concurrency": "-1", "context": "5"},
+        {"concurrency": "0", "context": "5"},
         {"max_model_len": "long"},
         {"max_model_len": "-4"},
         {"log": "/nonexistent/start.log"},
-        {"used_mib": -1},
+        {"used_mib": "much"},
     ],
 )
 def test_half_a_question_is_an_error(words: dict[str, Any]) -> None:
-    base: dict[str, Any] = {
-        "max_model_len": "",
-        "concurrency": 0,
-        "context": 0,
-        "cards": False,
-        "log": "",
-        "used_mib": 0,
-    }
     with pytest.raises(EyasError):
-        Ask.parse(**(base | words))
+        Ask.parse(**words)
+
+
+def test_a_file_of_facts_that_is_none_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    for text in (b"", b"{}", b"\xff\xfe"):
+        path.write_bytes(text)
+        with pytest.raises(InventoryError):
+            load_facts(str(path))
+    with pytest.raises(InventoryError):
+        load_facts(str(tmp_path / "absent"))
 
 
 def test_a_scenario_file_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +193,7 @@ def test_the_truth_table_is_within_its_promise(capsys: pytest.CaptureFixture[str
 
 def test_sglang_is_planned_with_a_wide_band(capsys: pytest.CaptureFixture[str]) -> None:
     d = wanted(engine="sglang", engine_version="auto")
-    cards = gpus_from(gpu="H100 SXM", count=1, facts=None)
+    cards = gpus_from(gpu="H100 SXM", count="1", facts=None)
     assert deployment(d, cards, NOTHING, meta, as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["band_gib"] > 2
