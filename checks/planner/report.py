@@ -15,6 +15,8 @@ from checks.planner.units import GIB, gib
 __all__ = ["show_advice", "show_capacity", "show_cards", "show_plan", "show_truth"]
 
 _WIDTH = 64
+#: Colour, name, size, error, source; only the last gives way on a narrow terminal.
+_COLUMNS = 5
 _COLOURS = ("grey50", "blue", "cyan", "magenta", "yellow", "green", "red", "bright_black")
 _VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
 
@@ -97,6 +99,8 @@ def _rich(plan: Plan, title: str) -> list[RenderableType]:
     head = Text(f"{title}  " if title else "")
     head.append(_headline(plan), style=f"bold {_VERDICTS[plan.verdict]}")
     table = Table(box=None, padding=(0, 2), show_header=False)
+    for column in range(_COLUMNS):
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if column == _COLUMNS - 1 else None)
     for colour, t in zip(_COLOURS * 3, plan.terms, strict=False):
         mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
         table.add_row(

@@ -18,6 +18,8 @@ DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
 #: Attention biases that the config does not state: the class has them. Source: vLLM 0.25.1 models/*.py.
 _QKV_BIAS = {"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl"}
 _QK_NORM = {"qwen3", "qwen3_moe"}
+#: Configuration classes whose own default ties head and embedding, so that their files don't say it.
+_TIED = ("gemma", "cohere", "gpt2", "opt", "bloom")
 #: models/qwen2.py and its users: `gate_up` is a variable of its own until the MLP returns.
 _NAMES_GATE_UP = "qwen"
 
@@ -112,7 +114,7 @@ def shape_of(config: Mapping[str, Any], *, source: str = "config.json") -> Shape
         intermediate=_intermediate(read, text, hidden),
         vocab=vocab,
         draft_vocab=read.optional("draft_vocab_size") or vocab,
-        tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", _ties(model_type)))),
         qkv_bias=bool(text.get("attention_bias", text.get("qkv_bias", model_type in _QKV_BIAS))),
         qk_norm=bool(text.get("qk_norm", model_type in _QK_NORM)),
         max_positions=read.optional("max_position_embeddings", "n_positions") or 2048,
@@ -172,6 +174,10 @@ def _architecture(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
 def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
     value = text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or config.get("dtype")
     return str(value or "bfloat16").removeprefix("torch.")
+
+
+def _ties(model_type: str) -> bool:
+    return model_type.startswith(_TIED)
 
 
 def _intermediate(read: _Reader, text: Mapping[str, Any], hidden: int) -> int:

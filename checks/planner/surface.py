@@ -196,8 +196,11 @@ def _answer(s: Scenario, ask: Ask, *, title: str, notes: tuple[str, ...]) -> Ans
 
 
 def _cards() -> list[CardLike]:
-    usable = (gpus_of_card(c.name, c.memory_mib, 1) for c in load_cards())
-    return [CardLike(g.name, g.total) for g in usable]
+    """The catalogue's cards; bfloat16 comes with compute capability 8.0."""
+    return [
+        CardLike(c.name, gpus_of_card(c.name, c.memory_mib, 1).total, float(c.compute_capability) >= 8.0)
+        for c in load_cards()
+    ]
 
 
 def truth(path: Path, *, as_json: bool) -> int:

@@ -48,6 +48,12 @@ def test_cards_that_do_are_the_smallest_counts() -> None:
         assert fit.plan.verdict == "fits"
 
 
+def test_a_card_without_the_number_format_is_left_out() -> None:
+    old = [CardLike("V100", 32 * GIB, bfloat16=False)]
+    assert cards_that_do(scenario(seqs=64), old) == []
+    assert cards_that_do(scenario(seqs=64, config=llama(torch_dtype="float16")), old)
+
+
 def test_a_card_that_never_does_is_left_out() -> None:
     huge = scenario(config=llama(hidden_size=16384, num_attention_heads=128, num_hidden_layers=252))
     assert cards_that_do(huge, CARDS) == []

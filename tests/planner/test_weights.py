@@ -202,6 +202,12 @@ def plan_params(head: dict[str, Any]) -> list[Any]:
     return draft_params(w.draft, w.target, "eagle3", 1, None, own_head=w.own_head, own_embed=w.own_embed)
 
 
+def test_families_that_tie_by_default_need_not_say_so() -> None:
+    silent = {k: v for k, v in llama(model_type="gemma2").items() if k != "tie_word_embeddings"}
+    assert shape_of(silent).tied
+    assert not shape_of({k: v for k, v in llama().items() if k != "tie_word_embeddings"}).tied
+
+
 def test_rounding_follows_the_allocator() -> None:
     assert allocated(24 * MIB + 1, unsplit=True) == 26 * MIB
     assert allocated(24 * MIB + 1, unsplit=False) == 24 * MIB + 512
