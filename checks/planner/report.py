@@ -8,15 +8,13 @@ from rich.text import Text
 
 from checks.planner.advice import Advice
 from checks.planner.inverse import Capacity, CardFit
-from checks.planner.result import Plan
+from checks.planner.result import Plan, Term
 from checks.planner.truth import Row
 from checks.planner.units import GIB, gib
 
 __all__ = ["show_advice", "show_capacity", "show_cards", "show_plan", "show_truth"]
 
 _WIDTH = 64
-#: Colour, name, size, error, source; only the last gives way on a narrow terminal.
-_COLUMNS = 5
 _COLOURS = ("grey50", "blue", "cyan", "magenta", "yellow", "green", "red", "bright_black")
 _VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
 
@@ -98,17 +96,17 @@ def _plain(plan: Plan, title: str) -> list[str]:
 def _rich(plan: Plan, title: str) -> list[RenderableType]:
     head = Text(f"{title}  " if title else "")
     head.append(_headline(plan), style=f"bold {_VERDICTS[plan.verdict]}")
-    table = Table(box=None, padding=(0, 2), show_header=False)
-    for column in range(_COLUMNS):
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if column == _COLUMNS - 1 else None)
-    for colour, t in zip(_COLOURS * 3, plan.terms, strict=False):
-        mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
-        table.add_row(
-            Text("█", style=colour), t.name, f"{gib(t.nbytes):.2f} GiB", mark, Text(t.source, style="dim")
-        )
-    for name, text in _numbers(plan):
-        table.add_row("", name, text)
-    return [head, *[_bar(plan, rank) for rank in range(plan.scenario.tp)], table]
+    numbers = [Text(f"  {name:<28}{text}") for name, text in _numbers(plan)]
+    terms = [_term(colour, t) for colour, t in zip(_COLOURS * 3, plan.terms, strict=False)]
+    return [head, *[_bar(plan, rank) for rank in range(plan.scenario.tp)], *terms, *numbers]
+
+
+def _term(colour: str, t: Term) -> Text:
+    """One line; on a narrow terminal the source at its end gives way."""
+    mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
+    line = Text("█ ", style=colour, no_wrap=True, overflow="ellipsis")
+    line.append(f"{t.name:<28}{gib(t.nbytes):>8.2f} GiB  {mark:<9} ", style="default")
+    return line.append(t.source, style="dim")
 
 
 def _bar(plan: Plan, rank: int) -> Text:

@@ -1,16 +1,18 @@
 """The command's own part: cards and facts in, documents and exit codes out."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from checks.facts import HostFacts, Missing
 from checks.modelmeta import ModelMeta
 from checks.planner.deployment import gpus_of, scenario_of
 from checks.planner.plan import plan
-from checks.planner.surface import Ask, deployment, gpus_from, load_facts, scenario, truth
+from checks.planner.surface import Ask, answer_for, deployment, gpus_from, load_facts, scenario, truth
 from checks.planner.units import GIB, MIB
 from inventory.errors import CheckRefused, EyasError, InventoryError, UsageError
 from inventory.model import Deployment, ModelRef
@@ -201,3 +203,15 @@ def test_sglang_is_planned_with_a_wide_band(capsys: pytest.CaptureFixture[str]) 
     s = scenario_of(d, meta(d.target), meta(ModelRef(repo="org/head")), cards)
     assert plan(s.with_(utilization=0.1)).reason == "oom-static-fraction-window"
     assert plan(s.with_(max_len=10**7)).reason == "kv-cache-too-small"
+
+
+def test_a_terminal_gets_a_bar_for_each_card() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, color_system=None)
+    d = wanted(tensor_parallel=2)
+    answer_for(d, gpus_of(facts(GPU, GPU)), NOTHING, meta).show(console)
+    shown = out.getvalue()
+    assert "GPU 0" in shown
+    assert "GPU 1" in shown
+    assert "target weights" in shown
+    assert max(map(len, shown.splitlines())) <= 90
