@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from .texts import text
 from .words import count, word
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ class Answers:
         try:
             asked = json.loads(body)
         except ValueError as e:
-            raise BadRequest(400, "BadRequestError", "Invalid JSON: %s" % e) from e
+            raise BadRequest(400, "BadRequestError", f"Invalid JSON: {e}") from e
         if not isinstance(asked, dict):
             raise BadRequest(400, "BadRequestError", "the body must be a JSON object")
         wanted = asked.get("model", self.engine.model)
         if wanted != self.engine.model:
-            raise BadRequest(404, "NotFoundError", "The model `%s` does not exist." % wanted, "model")
+            raise BadRequest(404, "NotFoundError", text("http", "no-model", model=wanted), "model")
         return asked
 
     def _health(self) -> None:
@@ -105,7 +106,7 @@ class Answers:
         messages = asked.get("messages")
         if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages) or not messages:
             raise BadRequest(400, "BadRequestError", "messages must be a list of messages", "messages")
-        prompt = "\n".join("%s: %s" % (m.get("role"), m.get("content")) for m in messages)
+        prompt = "\n".join("{}: {}".format(m.get("role"), m.get("content")) for m in messages)
         most = asked.get("max_completion_tokens", asked.get("max_tokens"))
         self._generate(asked, prompt, most, chat=True)
 
@@ -114,13 +115,12 @@ class Answers:
         room = engine.length - tokens
         most = room if most is None else most
         if not isinstance(most, int) or most < 1:
-            raise BadRequest(400, "BadRequestError", "max_tokens must be at least 1, got %s." % most, "max_tokens")
+            raise BadRequest(400, "BadRequestError", text("http", "few-tokens", given=most), "max_tokens")
         if most > room or room < 1:
-            text = "This model's maximum context length is %d tokens. However, you requested %d output tokens "
-            text = text % (engine.length, most) + "and your prompt contains %d input tokens." % tokens
-            raise BadRequest(400, "BadRequestError", text, "input_tokens")
+            sizes = {"length": engine.length, "most": most, "tokens": tokens, "total": most + tokens}
+            raise BadRequest(400, "BadRequestError", text("http", "too-long", **sizes), "input_tokens")
         if engine.dead.is_set() or self._fault() == "error-500":
-            raise BadRequest(500, "InternalServerError", "EngineCore encountered an issue. See stack trace (above).")
+            raise BadRequest(500, "InternalServerError", text("http", "dead"))
         generation = engine.add(prompt, tokens, most, ignore_eos=bool(asked.get("ignore_eos")))
         try:
             answer = Reply(self, asked, prompt, tokens, chat=chat)
@@ -156,7 +156,7 @@ class Reply:
         self.head = {"id": ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex, "object": kind}
         self.head |= {"created": int(time.time()), "model": http.engine.model}  # type: ignore[dict-item]
 
-    def text(self, tokens: int) -> str:
+    def words(self, tokens: int) -> str:
         """The next tokens; with speculation several in one piece."""
         fault = self.http._fault()
         if fault == "lossy" and not self.http.engine.speculates:
@@ -173,12 +173,12 @@ class Reply:
         pieces: list[str] = []
         for tokens, end in generation:
             if end == "dead":
-                raise BadRequest(500, "InternalServerError", "EngineCore encountered an issue.")
-            pieces.append(self.text(tokens))
+                raise BadRequest(500, "InternalServerError", text("http", "dead"))
+            pieces.append(self.words(tokens))
             if end:
                 break
-        text = "".join(pieces)
-        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        whole = "".join(pieces)
+        said = {"message": {"role": "assistant", "content": whole}} if self.chat else {"text": whole}
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": end, "stop_reason": None}
         self.http._json(200, {**self.head, "choices": [choice], "usage": self.usage()})
 
@@ -193,10 +193,10 @@ class Reply:
             self.event({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})
         for tokens, end in generation:
             if end == "dead":
-                self.chunk({"error": {"message": "EngineCore encountered an issue.", "code": 500}})
+                self.chunk({"error": {"message": text("http", "dead"), "code": 500}})
                 break
-            text = self.text(tokens)
-            said = {"delta": {"content": text}} if self.chat else {"text": text}
+            piece = self.words(tokens)
+            said = {"delta": {"content": piece}} if self.chat else {"text": piece}
             self.event({"index": 0, **said, "logprobs": None, "finish_reason": end, "stop_reason": None})
             if end:
                 break
@@ -212,4 +212,4 @@ class Reply:
         self.raw(b"data: " + json.dumps(data).encode() + b"\n\n")
 
     def raw(self, data: bytes) -> None:
-        self.http.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.http.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

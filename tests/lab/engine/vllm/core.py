@@ -4,6 +4,7 @@ The server and the core talk in JSON lines over a socket pair; the core asks eve
 so that a stopped worker stops all tokens, and a dead one ends the core.
 """
 
+import functools
 import json
 import os
 import select
@@ -12,11 +13,14 @@ import socket
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any, NoReturn
 
+from . import __version__
 from .say import Log
 from .settings import SERVING_FAULTS, Settings, Watched
 from .start import StartFailed, run
+from .texts import text
 from .words import natural_length
 
 __all__ = ["Lines", "fork", "step_seconds"]
@@ -31,6 +35,17 @@ def step_seconds(now: Settings, running: int, drafts: int) -> float:
     speed = now.tokens_per_s / (20 if now.fault == "slow" else 1)
     rows = running * (drafts + 1) - 1
     return ((_DRAFTING if drafts else 1.0) + rows / _BATCH) / speed
+
+
+@functools.lru_cache(maxsize=64)
+def _each(share: float, drafts: int) -> float:
+    """The chance of each further token that makes ``share`` of all drafted ones right, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        mean = sum(middle**position for position in range(1, drafts + 1)) / drafts
+        low, high = (middle, high) if mean < share else (low, middle)
+    return high
 
 
 class Lines:
@@ -54,7 +69,9 @@ class Lines:
         return [json.loads(line) for line in lines]
 
 
-def fork(values: dict[str, Any], configs: tuple[dict[str, Any], dict[str, Any]], who: str) -> tuple[int, socket.socket]:
+def fork(
+    values: dict[str, Any], configs: tuple[dict[str, Any], dict[str, Any]], who: str
+) -> tuple[int, socket.socket]:
     """Start the core; returns its process id and the server's end of the link."""
     mine, theirs = socket.socketpair()
     pid = os.fork()
@@ -69,18 +86,20 @@ def fork(values: dict[str, Any], configs: tuple[dict[str, Any], dict[str, Any]],
 def _become(title: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with open("/proc/self/comm", "w", encoding="ascii") as comm:
-        comm.write(title[:15])
+    Path("/proc/self/comm").write_text(title[:15], encoding="ascii")
 
 
 def _core(values: dict[str, Any], configs: tuple[dict[str, Any], dict[str, Any]], link: socket.socket) -> int:
     log, watched = Log("EngineCore"), Watched()
-    log.info("core.py:133", "Initializing a V1 LLM engine with config: model=%r" % values.get("model_tag"))
+    spec = values.get("spec") or {}
+    named = {"method": spec.get("method"), "model": spec.get("model")}
+    shown = text("log", "spec", **named, number=spec.get("num_speculative_tokens")) if spec else None
+    log.note("core.py:133", text("log", "config", version=__version__, model=values["model"], spec=shown))
     try:
         tokens = run(log, values, configs, watched.get())
     except StartFailed as e:
-        log.error("core.py:1231", "EngineCore failed to start.\nTraceback (most recent call last):\n%s" % e)
-        log.plain("Process EngineCore:\nTraceback (most recent call last):\n%s" % e)
+        log.trouble("core.py:1231", f"EngineCore failed to start.\nTraceback (most recent call last):\n{e}")
+        log.plain(f"Process EngineCore:\nTraceback (most recent call last):\n{e}")
         return 1
     core = Core(log, watched, values, Lines(link), tokens)
     core.link.send({"ready": tokens})
@@ -95,20 +114,29 @@ class Core:
         self.waiting: deque[dict[str, Any]] = deque()
         self.running: list[dict[str, Any]] = []
         self.admitted = 0
-        self.credit = 0.0
+        self.turn = 0.0
         self.at = time.monotonic()
         ranks = values.get("tensor_parallel", 1)
         self.workers = [_worker(rank, ranks, link.link) for rank in range(ranks)]
 
     def loop(self) -> int:
         while True:
-            messages = self.link.receive(wait=not (self.waiting or self.running))
+            idle = not (self.waiting or self.running)
+            if idle and not self.rest():
+                self.log.trouble("multiproc_executor.py:288", text("log", "worker-died"))
+                return 1
+            messages = self.link.receive(wait=idle)
             if messages is None:
                 return 0
             for message in messages:
                 self.take(message)
             if (self.waiting or self.running) and not self.step():
                 return 1
+
+    def rest(self) -> bool:
+        """Wait for the server to speak; False when a worker died meanwhile."""
+        links = [link for _, link in self.workers]
+        return not any(link in links for link in select.select([self.link.link, *links], [], [])[0])
 
     def take(self, message: dict[str, Any]) -> None:
         if message["op"] == "add":
@@ -131,7 +159,7 @@ class Core:
             self.report([], [])
             self.stuck()
         if not all(_asked(link) for _, link in self.workers):
-            self.log.error("multiproc_executor.py:288", _DIED)
+            self.log.trouble("multiproc_executor.py:288", text("log", "worker-died"))
             return False
         out: list[list[Any]] = []
         accepted: list[int] = []
@@ -140,7 +168,9 @@ class Core:
             accepted += [right] if right is not None else []
             tokens = min(1 + (right or 0), request["until"] - request["done"])
             request["done"] += tokens
-            out.append([request["id"], tokens, request["end"] if request["done"] >= request["until"] else None])
+            out.append(
+                [request["id"], tokens, request["end"] if request["done"] >= request["until"] else None]
+            )
         self.running = [r for r in self.running if r["done"] < r["until"]]
         self.report(out, accepted)
         return True
@@ -162,18 +192,20 @@ class Core:
         try:
             now = self.watched.get()
         except ValueError as e:
-            self.log.warning("standin", "settings ignored: %s" % e)
+            self.log.caution("standin", f"settings ignored: {e}")
             return Settings()
         quiet = self.admitted <= now.after_requests or now.fault not in SERVING_FAULTS
         return Settings(**{**vars(now), "fault": ""}) if quiet else now
 
     def right(self, now: Settings) -> int:
-        """How many drafted tokens are right this time; over time exactly the share that is set."""
+        """How many drafted tokens are right this time: ever fewer by position, the set share over time.
+
+        The golden ratio's multiples spread evenly, so that a few dozen steps already show the set share.
+        """
         share = 0.02 if now.fault == "low-acceptance" else now.acceptance
-        self.credit += share * self.drafts
-        right = min(self.drafts, int(self.credit))
-        self.credit -= right
-        return right
+        each = _each(share, self.drafts)
+        self.turn = (self.turn + 0.6180339887498949) % 1.0
+        return sum(self.turn < each**position for position in range(1, self.drafts + 1))
 
     def wait(self, seconds: float) -> None:
         """Keep to a schedule, so that the speed is the set one though sleeps are never exact."""
@@ -193,9 +225,6 @@ class Core:
         self.link.send({"out": out, "accepted": accepted, **load})
 
 
-_DIED = "Worker proc VllmWorker-0 died unexpectedly, shutting down executor."
-
-
 def _worker(rank: int, ranks: int, server: socket.socket) -> tuple[int, socket.socket]:
     mine, theirs = socket.socketpair()
     pid = os.fork()
@@ -205,14 +234,14 @@ def _worker(rank: int, ranks: int, server: socket.socket) -> tuple[int, socket.s
     mine.close()
     server.close()
     _become("VLLM::Worker" if ranks == 1 else "VLLM::Worker_TP")
-    _work(rank, ranks, theirs)
+    return _work(rank, ranks, theirs)
 
 
 def _work(rank: int, ranks: int, link: socket.socket) -> NoReturn:
-    log = Log("Worker" if ranks == 1 else "Worker_TP%d" % rank)
+    log = Log("Worker" if ranks == 1 else f"Worker_TP{rank}")
     while link.recv(1):
         link.sendall(b".")
-    log.info("multiproc_executor.py:843", "Parent process exited, terminating worker queues")
+    log.note("multiproc_executor.py:843", "Parent process exited, terminating worker queues")
     sys.stderr.flush()
     os._exit(0)
 

@@ -6,7 +6,26 @@ import time
 
 __all__ = ["Histogram", "Metrics"]
 
-_TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
+_TTFT = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+)
 _ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
 _E2E = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0)
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
@@ -29,7 +48,7 @@ class Metrics:
     def __init__(self, model: str, drafts: int) -> None:
         self.lock = threading.Lock()
         self.created = time.time()
-        self.labels = 'engine="0",model_name="%s"' % model
+        self.labels = f'engine="0",model_name="{model}"'
         self.counters = {"prompt_tokens": 0, "generation_tokens": 0, "num_preemptions": 0}
         self.counters |= {"prefix_cache_queries": 0, "prefix_cache_hits": 0}
         self.gauges = {"num_requests_running": 0.0, "num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}
@@ -59,7 +78,7 @@ class Metrics:
                 self._series(lines, name, "gauge", [("", value)])
             for counter, value in self.counters.items():
                 self._counter(lines, counter, [("", value)])
-            reasons = [(',finished_reason="%s"' % reason, n) for reason, n in self.finished.items()]
+            reasons = [(f',finished_reason="{reason}"', n) for reason, n in self.finished.items()]
             self._counter(lines, "request_success", reasons)
             if self.positions:
                 self._speculation(lines)
@@ -71,24 +90,24 @@ class Metrics:
         self._counter(lines, "spec_decode_num_drafts", [("", self.drafts)])
         self._counter(lines, "spec_decode_num_draft_tokens", [("", self.drafted)])
         self._counter(lines, "spec_decode_num_accepted_tokens", [("", sum(self.positions))])
-        by_position = [(',position="%d"' % at, n) for at, n in enumerate(self.positions)]
+        by_position = [(f',position="{at}"', n) for at, n in enumerate(self.positions)]
         self._counter(lines, "spec_decode_num_accepted_tokens_per_pos", by_position)
 
     def _series(self, lines: list[str], name: str, kind: str, rows: list[tuple[str, float]]) -> None:
-        lines.append("# HELP vllm:%s Stand-in for the series of this name." % name)
-        lines.append("# TYPE vllm:%s %s" % (name, kind))
-        lines.extend("vllm:%s{%s%s} %s" % (name, self.labels, more, float(value)) for more, value in rows)
+        lines.append(f"# HELP vllm:{name} Stand-in for the series of this name.")
+        lines.append(f"# TYPE vllm:{name} {kind}")
+        lines.extend(f"vllm:{name}{{{self.labels}{more}}} {float(value)}" for more, value in rows)
 
     def _counter(self, lines: list[str], name: str, rows: list[tuple[str, int]]) -> None:
         self._series(lines, name + "_total", "counter", [(more, float(n)) for more, n in rows])
         self._series(lines, name + "_created", "gauge", [(more, self.created) for more, _ in rows])
 
     def _histogram(self, lines: list[str], name: str, histogram: Histogram) -> None:
-        lines.append("# HELP vllm:%s Stand-in for the series of this name." % name)
-        lines.append("# TYPE vllm:%s histogram" % name)
+        lines.append(f"# HELP vllm:{name} Stand-in for the series of this name.")
+        lines.append(f"# TYPE vllm:{name} histogram")
         total = 0
-        for bucket, n in zip((*histogram.buckets, "+Inf"), histogram.counts):
+        for bucket, n in zip((*histogram.buckets, "+Inf"), histogram.counts, strict=False):
             total += n
-            lines.append('vllm:%s_bucket{%s,le="%s"} %d.0' % (name, self.labels, bucket, total))
-        lines.append("vllm:%s_count{%s} %d.0" % (name, self.labels, total))
-        lines.append("vllm:%s_sum{%s} %s" % (name, self.labels, histogram.sum))
+            lines.append(f'vllm:{name}_bucket{{{self.labels},le="{bucket}"}} {total}.0')
+        lines.append(f"vllm:{name}_count{{{self.labels}}} {total}.0")
+        lines.append(f"vllm:{name}_sum{{{self.labels}}} {histogram.sum}")

@@ -1,11 +1,12 @@
-"""``vllm serve`` flags, from the list that the build wrote for this version. Unknown ones end it, as for real."""
+"""``vllm serve`` flags, from the list that the build wrote for this version; unknown ones end it."""
 
 import argparse
 import json
+from collections.abc import Callable
 from importlib import resources
 from typing import Any, NoReturn
 
-__all__ = ["Unrecognized", "options", "parse"]
+__all__ = ["Unrecognized", "options", "parse", "shown"]
 
 
 class Unrecognized(SystemExit):
@@ -22,7 +23,7 @@ def _fail(message: str) -> NoReturn:
     import sys
 
     commands = "{chat,complete,serve,launch,bench,collect-env,run-batch}"
-    sys.stderr.write("usage: vllm [-h] [-v]\n            %s ...\nvllm: error: %s\n" % (commands, message))
+    sys.stderr.write(f"usage: vllm [-h] [-v]\n            {commands} ...\nvllm: error: {message}\n")
     raise Unrecognized(2)
 
 
@@ -45,7 +46,18 @@ def parse(argv: list[str]) -> dict[str, Any]:
     values = vars(found)
     if dotted:
         values["spec"] = {**(values.get("spec") or {}), **dotted}
+    values["model"] = values.pop("model_tag") or values.get("target") or _fail("no model was named")
     return {name: value for name, value in values.items() if value is not None}
+
+
+def shown(values: dict[str, Any]) -> dict[str, Any]:
+    """The same under the names that the real server logs."""
+    known = options()
+    names = {f["role"]: f["names"][0].lstrip("-").replace("-", "_") for f in known["flags"]}
+    named = {
+        names.get(role, role): value for role, value in values.items() if role not in {"api_key", "spec"}
+    }
+    return named | ({"speculative_config": values["spec"]} if "spec" in values else {})
 
 
 def _add(parser: argparse.ArgumentParser, flag: dict[str, Any]) -> None:
@@ -57,7 +69,12 @@ def _add(parser: argparse.ArgumentParser, flag: dict[str, Any]) -> None:
     elif flag["kind"] == "boolean":
         parser.add_argument(*names, dest=dest, action=argparse.BooleanOptionalAction)
     else:
-        kinds = {"int": _human, "float": float, "json": json.loads, "str": str}
+        kinds: dict[str, Callable[[str], Any]] = {
+            "int": _human,
+            "float": float,
+            "json": json.loads,
+            "str": str,
+        }
         parser.add_argument(*names, dest=dest, type=kinds[flag["type"]])
 
 

@@ -1,86 +1,67 @@
-"""What the engine refuses before any process starts, in its own words (vLLM 0.32 and 0.33)."""
+"""What the engine refuses before any process starts, in its own words."""
 
 import json
-import os
+from pathlib import Path
 from typing import Any
+
+from .texts import text
 
 __all__ = ["Refused", "check", "read_config"]
 
-_NOT_A_MODEL = """Invalid repository ID or local directory specified: '%s'.
-Please verify the following requirements:
-1. Provide a valid Hugging Face repository ID.
-2. Specify a local directory that contains a recognized configuration file.
-   - For Hugging Face models: ensure the presence of a 'config.json'.
-   - For Mistral models: ensure the presence of a 'params.json'.
-"""
+Config = dict[str, Any]
 
 
 class Refused(Exception):
     """A configuration error; ``str`` is what the real one prints last."""
 
-    def __init__(self, model: str, text: str) -> None:
-        tail = "[type=value_error, input_value=ArgsKwargs(...), input_type=ArgsKwargs]"
-        super().__init__(
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for %s\n  Value error, %s %s\n"
-            "    For further information visit https://errors.pydantic.dev/2.14/v/value_error" % (model, text, tail)
-        )
+    def __init__(self, model: str, name: str, **values: Any) -> None:
+        super().__init__(text("config", "invalid", model=model, text=text("config", name, **values)))
 
 
-def read_config(path: str, what: str) -> dict[str, Any]:
+def read_config(path: str, what: str) -> Config:
     """config.json of a folder; a hub id has none here and is taken as it is."""
-    if not os.path.isabs(path) and not os.path.exists(path) and path.count("/") == 1:
+    folder = Path(path)
+    if path.count("/") == 1 and not folder.is_absolute() and not folder.exists():
         return {}
     try:
-        with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
-            return json.load(file)  # type: ignore[no-any-return]
+        found: Config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        raise Refused(what, _NOT_A_MODEL % path) from e
+        raise Refused(what, "not-a-model", path=path) from e
+    return found
 
 
-def check(values: dict[str, Any], retired_keys: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def check(values: dict[str, Any], retired_keys: list[str]) -> tuple[Config, Config]:
     """The target's and the draft's config.json ({} where there is none). Raises Refused."""
-    target = read_config(values.get("model_tag") or values.get("target", ""), "ModelConfig")
-    wanted, longest = values.get("max_model_len"), target.get("max_position_embeddings")
-    if wanted and wanted > 0 and longest and wanted > longest:
-        derived = "max_position_embeddings=%.1f or model_max_length=None in model's config.json" % longest
-        text = "User-specified max_model_len (%d) is greater than the derived max_model_len (%s)." % (wanted, derived)
-        raise Refused("ModelConfig", text + " To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.")
-    draft = _check_spec(values, target, retired_keys)
+    target = read_config(values["model"], "ModelConfig")
+    wanted, longest = values.get("max_model_len", 0), target.get("max_position_embeddings")
+    if longest and wanted > longest:
+        raise Refused("ModelConfig", "too-long", wanted=wanted, longest=longest)
+    spec = values.get("spec") or {}
+    draft = _check_spec(spec, values.get("tensor_parallel", 1), target, retired_keys) if spec else {}
     tp, heads = values.get("tensor_parallel", 1), target.get("num_attention_heads")
     if heads and heads % tp:
-        raise Refused("VllmConfig", _HEADS % (heads, tp))
+        raise Refused("VllmConfig", "heads", heads=heads, tp=tp)
     return target, draft
 
 
-_HEADS = "Total number of attention heads (%d) must be divisible by tensor parallel size (%d)."
-
-
-def _check_spec(values: dict[str, Any], target: dict[str, Any], retired_keys: list[str]) -> dict[str, Any]:
-    spec = values.get("spec")
-    if not spec:
-        return {}
+def _check_spec(spec: dict[str, Any], tp: int, target: Config, retired_keys: list[str]) -> Config:
+    what, method = "SpeculativeConfig", spec.get("method")
     for key in retired_keys:
         if key in spec:
-            raise Refused("SpeculativeConfig", "Unexpected keyword argument: %s" % key)
-    tp, draft_tp = values.get("tensor_parallel", 1), spec.get("draft_tensor_parallel_size")
-    if draft_tp is not None and draft_tp not in {1, tp}:
-        text = "speculative_draft_tensor_parallel_size=%s cannot be other value than 1 or target model tensor_parallel_size"
-        raise Refused("SpeculativeConfig", text % draft_tp)
-    if spec.get("method") in {"ngram", "suffix"}:
-        low, high = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")
-        if low and high and low > high:
-            raise Refused("SpeculativeConfig", "prompt_lookup_min=%d must be <= prompt_lookup_max=%d" % (low, high))
+            raise Refused(what, "retired-key", key=key)
+    if spec.get("draft_tensor_parallel_size") not in {None, 1, tp}:
+        raise Refused(what, "draft-tp", tp=spec["draft_tensor_parallel_size"])
+    low, high = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")
+    if low and high and low > high:
+        raise Refused(what, "lookup", low=low, high=high)
+    if method in {"ngram", "suffix", "mtp"} and not spec.get("model"):
         return {}
     if not spec.get("model"):
-        if spec.get("method") == "mtp":
-            return {}
-        raise Refused("SpeculativeConfig", "num_speculative_tokens was provided but without speculative model.")
-    draft = read_config(spec["model"], "SpeculativeConfig")
+        raise Refused(what, "no-draft")
+    draft = read_config(spec["model"], what)
     if not spec.get("num_speculative_tokens") and "n_predict" not in draft:
-        text = "A speculative model was provided, but `num_speculative_tokens` was not provided"
-        raise Refused("SpeculativeConfig", text)
+        raise Refused(what, "no-number")
     words = target.get("vocab_size"), draft.get("vocab_size")
-    if spec.get("method") == "draft_model" and None not in words and words[0] != words[1]:
-        text = "Target and draft model should have the same vocabulary size. Target model vocab_size=%s. Draft model vocab_size=%s."
-        raise Refused("SpeculativeConfig", text % words)
+    if method == "draft_model" and None not in words and words[0] != words[1]:
+        raise Refused(what, "vocabulary", target=words[0], draft=words[1])
     return draft

@@ -12,24 +12,23 @@ class Log:
     def __init__(self, who: str) -> None:
         self.who = who
 
-    def info(self, source: str, text: str) -> None:
-        self._say("INFO", source, text)
+    def note(self, source: str, said: str) -> None:
+        self._say("INFO", source, said)
 
-    def warning(self, source: str, text: str) -> None:
-        self._say("WARNING", source, text)
+    def caution(self, source: str, said: str) -> None:
+        self._say("WARNING", source, said)
 
-    def error(self, source: str, text: str) -> None:
-        for line in text.splitlines():
+    def trouble(self, source: str, said: str) -> None:
+        for line in said.splitlines():
             self._say("ERROR", source, line)
 
-    def plain(self, text: str) -> None:
-        """A line without level, as uncaught errors and the HTTP server print them."""
-        for line in text.splitlines() or [""]:
-            self._write("(%s pid=%d) %s" % (self.who, os.getpid(), line))
+    def plain(self, said: str) -> None:
+        """Lines without level, as uncaught errors and the HTTP server print them."""
+        for line in said.splitlines() or [""]:
+            self._write(f"({self.who} pid={os.getpid()}) {line}")
 
-    def _say(self, level: str, source: str, text: str) -> None:
-        when = time.strftime("%m-%d %H:%M:%S")
-        self.plain("%s %s [%s] %s" % (level, when, source, text))
+    def _say(self, level: str, source: str, said: str) -> None:
+        self.plain(f"{level} {time.strftime('%m-%d %H:%M:%S')} [{source}] {said}")
 
     @staticmethod
     def _write(line: str) -> None:

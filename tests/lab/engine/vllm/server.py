@@ -12,12 +12,12 @@ import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import __version__
 from .answers import Answers
 from .core import Lines
 from .metrics import Metrics
 from .say import Log
 from .settings import Watched
+from .texts import text
 
 __all__ = ["Engine", "serve"]
 
@@ -25,10 +25,10 @@ __all__ = ["Engine", "serve"]
 class Engine:
     """The server's view of the engine core: requests out, tokens back, dead or alive."""
 
-    def __init__(self, link: socket.socket, values: dict[str, Any], model: str, length: int) -> None:
+    def __init__(self, link: socket.socket, values: dict[str, Any], model: str) -> None:
         spec = values.get("spec") or {}
-        self.link, self.model, self.length = Lines(link), model, length
-        self.root = values.get("model_tag") or values.get("target", "")
+        self.link, self.model, self.length = Lines(link), model, values["length"]
+        self.root = values["model"]
         self.keys = [k for k in (values.get("api_key"), os.environ.get("VLLM_API_KEY")) if k]
         self.speculates = bool(spec)
         self.metrics = Metrics(model, int(spec.get("num_speculative_tokens") or 0))
@@ -90,7 +90,9 @@ class Engine:
 class Generation:
     """One request's tokens as they come: iterate to get (how many, why it ended or None)."""
 
-    def __init__(self, engine: Engine, number: int, box: "queue.SimpleQueue[tuple[int, str | None]]", prompt: int) -> None:
+    def __init__(
+        self, engine: Engine, number: int, box: "queue.SimpleQueue[tuple[int, str | None]]", prompt: int
+    ) -> None:
         self.engine, self.number, self.box, self.prompt = engine, number, box, prompt
         self.began = self.last = time.monotonic()
         self.tokens = 0
@@ -144,8 +146,9 @@ class _Handler(Answers, BaseHTTPRequestHandler):
 
     def log_request(self, code: Any = "-", size: Any = "-") -> None:
         phrase = self.responses.get(int(code), ("",))[0]
-        line = '"%s %s HTTP/1.1" %d %s' % (self.command, self.path, code, phrase)
-        self.server.log.plain("INFO:     %s:%d - %s" % (*self.client_address[:2], line))
+        host, port = self.client_address[:2]
+        line = f'"{self.command} {self.path} HTTP/1.1" {code} {phrase}'
+        self.server.log.plain(f"INFO:     {host}:{port} - {line}")
 
 
 class _Server(ThreadingHTTPServer):
@@ -175,15 +178,15 @@ def serve(listener: socket.socket, engine: Engine, log: Log, core: int) -> int:
     threading.Thread(target=engine.listen, daemon=True).start()
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     for route in ("/version", "/health", "/metrics", "/v1/models", "/v1/chat/completions", "/v1/completions"):
-        log.info("launcher.py:195", "Route: %s" % route)
-    log.plain("INFO:     Started server process [%d]\nINFO:     Waiting for application startup." % os.getpid())
+        log.note("launcher.py:195", f"Route: {route}")
+    log.plain(f"INFO:     Started server process [{os.getpid()}]\nINFO:     Waiting for application startup.")
     log.plain("INFO:     Application startup complete.")
     _watch(engine, log, ended)
-    log.info("launcher.py:254", "[shutdown] API server: shutdown triggered")
+    log.note("launcher.py:254", "[shutdown] API server: shutdown triggered")
     for number in (signal.SIGTERM, signal.SIGKILL):
         _kill(core, number)
     log.plain("INFO:     Shutting down\nINFO:     Waiting for application shutdown.")
-    log.plain("INFO:     Application shutdown complete.\nINFO:     Finished server process [%d]" % os.getpid())
+    log.plain(f"INFO:     Application shutdown complete.\nINFO:     Finished server process [{os.getpid()}]")
     return 0
 
 
@@ -192,16 +195,18 @@ def _watch(engine: Engine, log: Log, ended: threading.Event) -> None:
     before, at = _totals(engine), time.monotonic()
     while not ended.wait(0.1):
         if engine.dead.is_set():
-            log.warning("core_client.py:817", "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup")
-            text = "AsyncLLM output_handler failed.\nTraceback (most recent call last):\n"
-            text += "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. "
-            log.error("async_llm.py:906", text + "See stack trace (above) for the root cause.")
+            log.caution(
+                "core_client.py:817", "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup"
+            )
+            log.trouble("async_llm.py:906", text("log", "engine-dead"))
             ended.wait(engine.watched.get().death_exit_s)
             return
         if time.monotonic() - at >= 10:
             now = _totals(engine)
             if now != before:
-                _status(engine, log, [n - b for n, b in zip(now, before)], time.monotonic() - at)
+                _status(
+                    engine, log, [n - b for n, b in zip(now, before, strict=False)], time.monotonic() - at
+                )
             before, at = now, time.monotonic()
 
 
@@ -215,14 +220,18 @@ def _totals(engine: Engine) -> list[int]:
 def _status(engine: Engine, log: Log, delta: list[int], seconds: float) -> None:
     prompts, tokens, drafts, drafted, accepted = delta
     gauges = engine.metrics.gauges
-    rates = "Engine 000: Avg prompt throughput: %.1f tokens/s, Avg generation throughput: %.1f tokens/s"
-    load = "Running: %d reqs, Waiting: %d reqs, GPU KV cache usage: %.1f%%, Prefix cache hit rate: 0.0%%"
-    queued = gauges["num_requests_running"], gauges["num_requests_waiting"], 100 * gauges["kv_cache_usage_perc"]
-    log.info("loggers.py:335", rates % (prompts / seconds, tokens / seconds) + ", " + load % queued)
+    load = {"running": gauges["num_requests_running"], "waiting": gauges["num_requests_waiting"]}
+    load |= {
+        "prompts": prompts / seconds,
+        "tokens": tokens / seconds,
+        "kv": 100 * gauges["kv_cache_usage_perc"],
+    }
+    log.note("loggers.py:335", text("log", "load", **load))
     if drafts:
-        text = "SpecDecoding metrics: Mean acceptance length: %.2f, Accepted: %d tokens, Drafted: %d tokens, "
-        text += "Avg Draft acceptance rate: %.1f%%"
-        log.info("metrics.py:120", text % (1 + accepted / drafts, accepted, drafted, 100 * accepted / drafted))
+        rates = {"accepted_rate": accepted / seconds, "drafted_rate": drafted / seconds}
+        shares = {"length": 1 + accepted / drafts, "rate": 100 * accepted / drafted}
+        said = text("log", "speculation", accepted=accepted, drafted=drafted, **rates, **shares)
+        log.note("metrics.py:120", said)
 
 
 def _kill(pid: int, number: int) -> None:
@@ -232,5 +241,3 @@ def _kill(pid: int, number: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except OSError:
         pass
-
-

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 __all__ = ["FAULT_FILE", "SERVING_FAULTS", "START_FAULTS", "Settings", "Watched"]
@@ -60,12 +61,12 @@ class Settings:
         """From the file's text: a JSON object, or only the name of a fault. ValueError says what is wrong."""
         text = text.strip()
         data: dict[str, Any] = json.loads(text) if text.startswith("{") else {"fault": text}
-        known = {f.name: type(f.default) for f in fields(cls)}
+        known: dict[str, type[Any]] = {f.name: type(getattr(cls, f.name)) for f in fields(cls)}
         if unknown := sorted(set(data) - set(known)):
-            raise ValueError("unknown %s; known: %s" % (", ".join(unknown), ", ".join(known)))
+            raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(known)}")
         settings = replace(cls(), **{name: known[name](value) for name, value in data.items()})
         if settings.fault not in ("", *START_FAULTS, *SERVING_FAULTS):
-            raise ValueError("no fault is named %r" % settings.fault)
+            raise ValueError(f"no fault is named {settings.fault!r}")
         if min(settings.tokens_per_s, settings.prefill_tokens_per_s) <= 0:
             raise ValueError("speeds are tokens a second, above 0")
         return settings
@@ -75,16 +76,15 @@ class Watched:
     """The settings now; the file is looked at again on each ``get``."""
 
     def __init__(self, path: str = "") -> None:
-        self.path = path or os.environ.get("EYAS_STANDIN_FILE", FAULT_FILE)
+        self.path = Path(path or os.environ.get("EYAS_STANDIN_FILE", FAULT_FILE))
         self._seen: tuple[int, int] | None = None
         self._settings = Settings()
 
     def get(self) -> Settings:
         try:
-            stat = os.stat(self.path)
+            stat = self.path.stat()
             if (stat.st_mtime_ns, stat.st_size) != self._seen:
-                with open(self.path, encoding="utf-8") as file:
-                    self._settings = Settings.parse(file.read())
+                self._settings = Settings.parse(self.path.read_text(encoding="utf-8"))
                 self._seen = (stat.st_mtime_ns, stat.st_size)
         except FileNotFoundError:
             self._seen, self._settings = None, Settings()

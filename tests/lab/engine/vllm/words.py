@@ -5,12 +5,11 @@ import zlib
 
 __all__ = ["count", "natural_length", "word"]
 
-_WORDS = (
-    "the kernel reads a page of memory and returns it to the caller before any thread can write while each "
-    "worker keeps one queue so that requests wait for tokens but never for locks if a draft is right then "
-    "two steps become one else nothing is lost def run self value for item in range return sum list index "
-    "node server model layer cache block batch stream token result error state time limit"
-).split()
+_TEXT = """the kernel reads a page of memory and returns it to the caller before any thread can write while
+each worker keeps one queue so that requests wait for tokens but never for locks if a draft is right then two
+steps become one else nothing is lost def run self value for item in range return sum list index node server
+model layer cache block batch stream token result error state time limit"""
+_WORDS = tuple(_TEXT.split())
 
 
 def count(text: str) -> int:
