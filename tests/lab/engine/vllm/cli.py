@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from . import __version__
@@ -74,6 +75,7 @@ def _run(
         if names := config.get("architectures"):
             log.note("model.py:733", f"Resolved architecture: {names[0]}")
     log.note("model.py:2152", f"Using max model len {values['length']}")
+    shared = _shared(values.get("tensor_parallel", 1))
     core, link = fork(values, configs, "VLLM::EngineCore")
     signal.signal(signal.SIGTERM, lambda *_: _give_up(core))
     if not _ready(link):
@@ -87,7 +89,22 @@ def _run(
     model = (served[0] if isinstance(served, list) else served) or values["model"]
     host, port = listener.getsockname()[:2]
     log.note("entry.py:140", f"Starting vLLM server on http://{host}:{port}")
-    return serve(listener, Engine(link, values, model), log, core)
+    engine = Engine(link, values, model)
+    code = serve(listener, engine, log, core)
+    if not engine.dead.is_set():
+        for path in shared:
+            path.unlink(missing_ok=True)
+    return code
+
+
+def _shared(ranks: int) -> list[Path]:
+    """What tensor-parallel runs keep in shared memory, and leave there when they are killed."""
+    if ranks == 1:
+        return []
+    paths = [Path(f"/dev/shm/vllm_dist_{os.urandom(16).hex()}") for _ in range(2)]
+    for path in paths:
+        path.write_bytes(bytes(4096))
+    return paths
 
 
 def _ready(link: socket.socket) -> bool:
