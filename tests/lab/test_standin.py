@@ -18,10 +18,13 @@ from zipfile import ZipFile
 import pytest
 
 from inventory.catalogue import load_catalogue
+from inventory.command import render
+from inventory.load import find_deployment, list_deployments, load_deployment
 from inventory.locks import read_lock
+from inventory.model import Deployment
 from tests.lab.assets.wheelhouse import mismatches
 from tests.lab.engine.build import build_standin_wheelhouse, options_of
-from tests.lab.engine.vllm import core, options, refuse, start
+from tests.lab.engine.vllm import core, metrics, options, refuse, start
 from tests.lab.engine.vllm.say import Log
 from tests.lab.engine.vllm.settings import SERVING_FAULTS, START_FAULTS, Settings
 
@@ -390,6 +393,42 @@ def test_flags_are_read_as_the_real_parser_reads_them(words: list[str]) -> None:
     values = options.parse(words)
     assert (values["model"], values["tensor_parallel"], values["max_model_len"]) == ("m", 2, 4000)
     assert values.get("spec", {"method": "ngram"}) == {"method": "ngram"}
+
+
+VERSIONS = ("0.6.2", "0.9.2", "0.19.1", "0.25.1", "0.33.0")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_has_its_own_flags_and_series(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = load_catalogue().release("vllm", version)
+    known = options_of(release)
+    monkeypatch.setattr(options, "options", lambda: known)
+    about = {
+        "name": "x",
+        "engine": "vllm",
+        "target": {"path": "/m"},
+        "tensor_parallel": 2,
+        "max_model_len": 512,
+    }
+    draft = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
+    argv = render(Deployment.model_validate(about | {"draft": draft}), release, target_path="/m")
+    values = options.parse(list(argv[len(release.program) :]))
+    assert (values["model"], values["tensor_parallel"], values["port"]) == ("/m", 2, 8000)
+    assert (values["spec"]["method"], values["spec"]["num_speculative_tokens"]) == ("ngram", 4)
+    page = metrics.Metrics("m", 4, dict(release.metrics)).render()
+    names = release.metrics.values()
+    assert [n for n in names if f"\n{n}{{" not in page and f"\n{n}_count{{" not in page] == []
+    assert ("kv_cache_usage_perc" in page) == (version != "0.6.2")
+
+
+@pytest.mark.parametrize("name", [d.name for d in list_deployments() if "sglang" not in d.name])
+@pytest.mark.usefixtures("flags")
+def test_every_shipped_deployment_is_understood(name: str) -> None:
+    release = load_catalogue().release("vllm", VERSION)
+    want = load_deployment(find_deployment(name))
+    argv = render(want, release, target_path="/t", draft_path="/d" if want.draft.model else None)
+    values = options.parse(list(argv[len(release.program) :]))
+    assert values["spec"]["method"] == want.draft.method
 
 
 @pytest.mark.usefixtures("flags")

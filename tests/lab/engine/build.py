@@ -75,6 +75,8 @@ def options_of(release: EngineRelease) -> dict[str, Any]:
     return {
         "flags": flags,
         "json": sorted(json_flags),
+        "spec_keys": {f.role: f.key for f in load_catalogue().engine("vllm").flag if f.key},
+        "metrics": dict(release.metrics),
         "retired_keys": sorted(k.key for k in release.retired_keys),
     }
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,9 @@ def _shared(ranks: int) -> list[Path]:
     if ranks == 1:
         return []
     paths = [Path(f"/dev/shm/vllm_dist_{os.urandom(16).hex()}") for _ in range(2)]
-    for path in paths:
-        path.write_bytes(bytes(4096))
+    with suppress(OSError):  # a unit may keep shared memory to itself
+        for path in paths:
+            path.write_bytes(bytes(4096))
     return paths
 
 

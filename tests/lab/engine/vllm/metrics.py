@@ -1,6 +1,7 @@
 """``/metrics`` under the real names, in the text form that Prometheus reads."""
 
 import bisect
+import json
 import threading
 import time
 
@@ -31,6 +32,22 @@ _E2E = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50
 _TOKENS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
 
+#: Series whose name the catalogue knows by role: it changed over the versions, or came with one.
+_ROLES = {
+    "spec_decode_num_drafts": "spec_drafts",
+    "spec_decode_num_draft_tokens": "spec_draft_tokens",
+    "spec_decode_num_accepted_tokens": "spec_accepted_tokens",
+    "spec_decode_num_accepted_tokens_per_pos": "spec_accepted_per_position",
+    "kv_cache_usage_perc": "kv_usage",
+    "num_requests_running": "requests_running",
+    "num_requests_waiting": "requests_waiting",
+    "generation_tokens": "generation_tokens",
+    "num_preemptions": "preemptions",
+    "time_to_first_token_seconds": "ttft",
+    "inter_token_latency_seconds": "itl",
+}
+
+
 class Histogram:
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self.buckets = buckets
@@ -43,12 +60,17 @@ class Histogram:
 
 
 class Metrics:
-    """All series of one server; the speculative ones exist only when speculation is on (``drafts`` > 0)."""
+    """All series of one server; the speculative ones exist only when speculation is on (``drafts`` > 0).
 
-    def __init__(self, model: str, drafts: int) -> None:
+    ``names`` are this version's names by role, as the build took them from the catalogue.
+    """
+
+    def __init__(self, model: str, drafts: int, names: dict[str, str]) -> None:
+        self.names = names
         self.lock = threading.Lock()
         self.created = time.time()
-        self.labels = f'engine="0",model_name="{model}"'
+        quoted = json.dumps(model, ensure_ascii=False)
+        self.labels = f'engine="0",model_name={quoted}'
         self.counters = {"prompt_tokens": 0, "generation_tokens": 0, "num_preemptions": 0}
         self.counters |= {"prefix_cache_queries": 0, "prefix_cache_hits": 0}
         self.gauges = {"num_requests_running": 0.0, "num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0}
@@ -75,7 +97,8 @@ class Metrics:
         with self.lock:
             lines: list[str] = []
             for name, value in self.gauges.items():
-                self._series(lines, name, "gauge", [("", value)])
+                if named := self._named(name):
+                    self._series(lines, named, "gauge", [("", value)])
             for counter, value in self.counters.items():
                 self._counter(lines, counter, [("", value)])
             reasons = [(f',finished_reason="{reason}"', n) for reason, n in self.finished.items()]
@@ -83,7 +106,8 @@ class Metrics:
             if self.positions:
                 self._speculation(lines)
             for name, histogram in self.histograms.items():
-                self._histogram(lines, name, histogram)
+                if named := self._named(name):
+                    self._histogram(lines, named, histogram)
             return "\n".join(lines) + "\n"
 
     def _speculation(self, lines: list[str]) -> None:
@@ -93,21 +117,29 @@ class Metrics:
         by_position = [(f',position="{at}"', n) for at, n in enumerate(self.positions)]
         self._counter(lines, "spec_decode_num_accepted_tokens_per_pos", by_position)
 
+    def _named(self, name: str) -> str | None:
+        """The series' name in this version; None when it has none."""
+        if name not in _ROLES:
+            return f"vllm:{name}"
+        known = self.names.get(_ROLES[name])
+        return known and known.removesuffix("_total")
+
     def _series(self, lines: list[str], name: str, kind: str, rows: list[tuple[str, float]]) -> None:
-        lines.append(f"# HELP vllm:{name} Stand-in for the series of this name.")
-        lines.append(f"# TYPE vllm:{name} {kind}")
-        lines.extend(f"vllm:{name}{{{self.labels}{more}}} {float(value)}" for more, value in rows)
+        lines.append(f"# HELP {name} Stand-in for the series of this name.")
+        lines.append(f"# TYPE {name} {kind}")
+        lines.extend(f"{name}{{{self.labels}{more}}} {float(value)}" for more, value in rows)
 
     def _counter(self, lines: list[str], name: str, rows: list[tuple[str, int]]) -> None:
-        self._series(lines, name + "_total", "counter", [(more, float(n)) for more, n in rows])
-        self._series(lines, name + "_created", "gauge", [(more, self.created) for more, _ in rows])
+        if named := self._named(name):
+            self._series(lines, named + "_total", "counter", [(more, float(n)) for more, n in rows])
+            self._series(lines, named + "_created", "gauge", [(more, self.created) for more, _ in rows])
 
     def _histogram(self, lines: list[str], name: str, histogram: Histogram) -> None:
-        lines.append(f"# HELP vllm:{name} Stand-in for the series of this name.")
-        lines.append(f"# TYPE vllm:{name} histogram")
+        lines.append(f"# HELP {name} Stand-in for the series of this name.")
+        lines.append(f"# TYPE {name} histogram")
         total = 0
         for bucket, n in zip((*histogram.buckets, "+Inf"), histogram.counts, strict=False):
             total += n
-            lines.append(f'vllm:{name}_bucket{{{self.labels},le="{bucket}"}} {total}.0')
-        lines.append(f"vllm:{name}_count{{{self.labels}}} {total}.0")
-        lines.append(f"vllm:{name}_sum{{{self.labels}}} {histogram.sum}")
+            lines.append(f'{name}_bucket{{{self.labels},le="{bucket}"}} {total}.0')
+        lines.append(f"{name}_count{{{self.labels}}} {total}.0")
+        lines.append(f"{name}_sum{{{self.labels}}} {histogram.sum}")

@@ -14,7 +14,7 @@ class Unrecognized(SystemExit):
 
 
 def options() -> dict[str, Any]:
-    """``{"flags": [{"names", "kind", "type", "role"}], "json": [names], "retired_keys": [...]}``."""
+    """What the build wrote: ``flags``, ``json`` flags, ``spec_keys``, ``retired_keys``, ``metrics``."""
     text = (resources.files(__package__ or "vllm") / "options.json").read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
@@ -46,8 +46,23 @@ def parse(argv: list[str]) -> dict[str, Any]:
     values = vars(found)
     if dotted:
         values["spec"] = {**(values.get("spec") or {}), **dotted}
+    if spec := {**_by_role(values, known["spec_keys"]), **(values.get("spec") or {})}:
+        values["spec"] = spec
     values["model"] = values.pop("model_tag") or values.get("target") or _fail("no model was named")
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _by_role(values: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+    """Speculation given flag by flag, as old versions and shorthands have it, under the keys of the JSON."""
+    spec = {}
+    for role, key in keys.items():
+        for name in (role, f"short_{role}"):
+            if (value := values.pop(name, None)) is not None:
+                spec[key] = value
+    if spec.get("model") == "[ngram]":
+        spec["method"] = "ngram"
+        del spec["model"]
+    return spec
 
 
 def shown(values: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from .answers import Answers
 from .core import Lines
 from .metrics import Metrics
+from .options import options
 from .say import Log
 from .settings import Watched
 from .texts import text
@@ -31,7 +32,7 @@ class Engine:
         self.root = values["model"]
         self.keys = [k for k in (values.get("api_key"), os.environ.get("VLLM_API_KEY")) if k]
         self.speculates = bool(spec)
-        self.metrics = Metrics(model, int(spec.get("num_speculative_tokens") or 0))
+        self.metrics = Metrics(model, int(spec.get("num_speculative_tokens") or 0), options()["metrics"])
         self.watched = Watched()
         self.dead = threading.Event()
         self._queues: dict[int, queue.SimpleQueue[tuple[int, str | None]]] = {}
