@@ -84,6 +84,10 @@ class Running:
     def log(self) -> Path:
         return self.file.with_suffix(".log")
 
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
     def ended(self) -> tuple[int, str]:
         """Exit code and log, once it has ended."""
         return self.process.wait(timeout=10), self.log.read_text()
@@ -114,60 +118,88 @@ class Running:
 Start = Callable[..., Running]
 
 
+def launch(
+    installed: Path, folder: Path, *flags: str, env: dict[str, str] | None = None, **settings: Any
+) -> Running:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    target = folder / "target"
+    if not target.exists():
+        model(target)
+    file = folder / f"settings-{port}.json"
+    write(file, settings)
+    argv = [
+        sys.executable,
+        "-m",
+        "vllm.cli",
+        "serve",
+        str(target),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    full = {**os.environ, "PYTHONPATH": str(installed), "EYAS_STANDIN_FILE": str(file), **(env or {})}
+    with file.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen([*argv, *flags], env=full, stderr=log)
+    return Running(f"http://127.0.0.1:{port}", file, process)
+
+
 @pytest.fixture
 def start_engine(installed: Path, tmp_path: Path) -> Iterator[Start]:
     started: list[Running] = []
 
     def run(*flags: str, ready: bool = True, env: dict[str, str] | None = None, **settings: Any) -> Running:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        folder = tmp_path / "target"
-        target = str(folder) if folder.exists() else model(folder)
-        argv = [sys.executable, "-m", "vllm.cli", "serve", target, "--host", "127.0.0.1", "--port", str(port)]
-        file = tmp_path / f"settings-{port}.json"
-        write(file, settings)
-        full = {**os.environ, "PYTHONPATH": str(installed), "EYAS_STANDIN_FILE": str(file), **(env or {})}
-        with file.with_suffix(".log").open("wb") as log:
-            process = subprocess.Popen([*argv, *flags], env=full, stderr=log)
-        one = Running(f"http://127.0.0.1:{port}", file, process)
+        one = launch(installed, tmp_path, *flags, env=env, **settings)
         started.append(one)
-        if ready:
-            _wait(one)
-        return one
+        return _ready(one) if ready else one
 
     yield run
     for one in started:
-        one.process.kill()
-        one.process.wait()
+        one.stop()
 
 
-def _wait(one: Running) -> None:
+@pytest.fixture(scope="module")
+def steady(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One engine with speculation, for tests that leave it as it was."""
+    one = launch(installed, tmp_path_factory.mktemp("steady"), "--speculative-config", json.dumps(SPEC))
+    yield _ready(one)
+    one.stop()
+
+
+def _ready(one: Running) -> Running:
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline and one.process.poll() is None:
         try:
             if one.ask("/health", timeout=1)[0] == 200:
-                return
+                return one
         except OSError:
             time.sleep(0.02)
-    pytest.fail(f"the stand-in did not start: {one.process.poll()}")
+    one.stop()
+    pytest.fail(f"the stand-in did not start: {one.log.read_text()}")
 
 
-def test_speculation_changes_the_pace_and_never_the_text(start_engine: Start) -> None:
-    plain, quick = start_engine(), start_engine("--speculative-config", json.dumps(SPEC))
+def test_speculation_changes_the_pace_and_never_the_text(start_engine: Start, steady: Running) -> None:
+    plain, quick = start_engine(), steady
+    before = _series(quick)
     prompts = ["def f(x):", "one two three", "\u00fcber"]
     assert [plain.text(p) for p in prompts] == [quick.text(p) for p in prompts]
     assert "spec_decode" not in plain.ask("/metrics")[1]
-    lines = quick.ask("/metrics")[1].splitlines()
-    seen = {line.split("{")[0]: float(line.split()[-1]) for line in lines if line[0] != "#"}
+    seen = {name: value - before.get(name, 0) for name, value in _series(quick).items()}
     drafted = seen["vllm:spec_decode_num_draft_tokens_total"]
     assert seen["vllm:spec_decode_num_accepted_tokens_total"] / drafted == pytest.approx(0.7, abs=0.05)
     assert seen["vllm:generation_tokens_total"] == 120
     assert seen["vllm:num_requests_running"] == 0
 
 
-def test_a_stream_carries_several_tokens_a_chunk_and_ends_with_usage(start_engine: Start) -> None:
-    engine = start_engine("--speculative-config", json.dumps(SPEC))
+def _series(engine: Running) -> dict[str, float]:
+    lines = engine.ask("/metrics")[1].splitlines()
+    return {line.split("{")[0]: float(line.split()[-1]) for line in lines if line[0] != "#"}
+
+
+def test_a_stream_carries_several_tokens_a_chunk_and_ends_with_usage(steady: Running) -> None:
+    engine = steady
     asked = {"prompt": "a b", "max_tokens": 30, "stream": True, "stream_options": {"include_usage": True}}
     status, body = engine.ask("/v1/completions", asked)
     *events, done = [line.removeprefix("data: ") for line in body.splitlines() if line]
@@ -202,9 +234,9 @@ WRONG: list[tuple[str, Any, int, str]] = [
 ]
 
 
-def test_wrong_requests(one_engine: Running) -> None:
+def test_wrong_requests(steady: Running) -> None:
     for path, body, status, said in WRONG:
-        got, text = one_engine.ask(path, body)
+        got, text = steady.ask(path, body)
         assert (got, said in text) == (status, True), text
 
 
@@ -227,16 +259,17 @@ def test_a_dead_worker_is_503_and_then_exit_0(one_engine: Running) -> None:
     assert "died unexpectedly, shutting down executor" in log
 
 
-@pytest.mark.parametrize("victim", ["core", "worker"])
-def test_a_stopped_process_hangs_completions_but_not_health(one_engine: Running, victim: str) -> None:
-    (engine_core,) = one_engine.children(one_engine.process.pid)
-    stopped = engine_core if victim == "core" else one_engine.children(engine_core)[0]
-    os.kill(stopped, signal.SIGSTOP)
-    with pytest.raises(TimeoutError):
-        one_engine.ask("/v1/completions", {"prompt": "x"}, timeout=0.3)
-    assert one_engine.ask("/health")[0] == 200
-    os.kill(stopped, signal.SIGCONT)
-    assert one_engine.text("y", 3)
+def test_a_stopped_process_hangs_completions_but_not_health(steady: Running) -> None:
+    (engine_core,) = steady.children(steady.process.pid)
+    for stopped in (engine_core, *steady.children(engine_core)):
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError):
+                steady.ask("/v1/completions", {"prompt": "x"}, timeout=0.2)
+            assert steady.ask("/health")[0] == 200
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert steady.text("y", 3)
 
 
 def test_faults_while_serving_come_and_go(start_engine: Start) -> None:
@@ -270,19 +303,12 @@ def test_a_failed_start_is_exit_1_with_the_cause_above_the_symptom(start_engine:
     )
 
 
-def test_a_taken_port_is_exit_1(start_engine: Start) -> None:
-    port = start_engine().url.rpartition(":")[2]
+def test_a_taken_port_is_exit_1(start_engine: Start, steady: Running) -> None:
+    port = steady.url.rpartition(":")[2]
     second = start_engine("--port", port, ready=False)
     code, log = second.ended()
     assert code == 1
     assert "OSError: [Errno 98] Address already in use" in log
-
-
-def test_unknown_flags_are_exit_2(start_engine: Start) -> None:
-    engine = start_engine("--speculative-model", "x", ready=False)
-    code, log = engine.ended()
-    assert code == 2
-    assert "error: unrecognized arguments: --speculative-model x" in log
 
 
 SAYS = {
@@ -435,10 +461,18 @@ def test_every_shipped_deployment_is_understood(name: str) -> None:
 @pytest.mark.parametrize(
     "words", [["m", "--port", "x"], ["m", "--no-such"], [], ["m", "--speculative-config", "{"]]
 )
-def test_wrong_flags_are_exit_2(words: list[str]) -> None:
+def test_wrong_flags_are_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as e:
         options.parse(words)
     assert e.value.code == 2
+    assert "vllm: error: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("flags")
+def test_unknown_flags_are_named_as_the_real_parser_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options.parse(["m", "--speculative-model", "x"])
+    assert capsys.readouterr().err.endswith("error: unrecognized arguments: --speculative-model x\n")
 
 
 @pytest.mark.parametrize(
