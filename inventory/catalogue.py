@@ -39,6 +39,7 @@ __all__ = [
     "Stack",
     "Tree",
     "ValueSpelling",
+    "WithDraft",
     "load_catalogue",
     "spec_of",
 ]
@@ -123,6 +124,12 @@ class MethodRow(_Row):
     name: Method
     value: str | None = None
     model_value: str | None = None
+
+
+class WithDraft(_Row):
+    """A switch every command with a draft must carry."""
+
+    flag: str
 
 
 class DraftTp(_Row):
@@ -247,6 +254,7 @@ class Engine(BaseModel):
     flag: tuple[Flag, ...]
     shorthand: tuple[Shorthand, ...] = ()
     method: tuple[MethodRow, ...]
+    with_draft: tuple[WithDraft, ...] = ()
     draft_tp: tuple[DraftTp, ...] = ()
     retired: tuple[Retired, ...] = ()
     retired_key: tuple[RetiredKey, ...] = ()
@@ -278,6 +286,7 @@ class EngineRelease:
     flags: Mapping[str, Flag]
     shorthands: tuple[Shorthand, ...]
     methods: Mapping[Method, MethodRow]
+    with_draft: tuple[str, ...]
     draft_tp: tuple[DraftTp, ...]
     retired_keys: tuple[RetiredKey, ...]
     #: Flags of this release that later ones lack.
@@ -400,6 +409,7 @@ def _release(data: Engine, version: Version, stack: Stack) -> EngineRelease:
         flags={f.role: f for f in held(data.flag)},
         shorthands=held(data.shorthand),
         methods={m.name: m for m in held(data.method)},
+        with_draft=tuple(w.flag for w in held(data.with_draft)),
         draft_tp=held(data.draft_tp),
         retired_keys=tuple(k for k in data.retired_key if not k.holds(version)),
         retired=held(data.retired),

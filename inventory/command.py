@@ -93,13 +93,15 @@ def spell(
     keyed |= spec_extra or {}
     if keyed and release.json_flag:
         argv += [release.json_flag, json.dumps(keyed, separators=(",", ":"))]
-    return (*argv, *release.always, *extra_args)
+    drafting = bool(keyed) or any(r in roles for r in ("draft_model", "num_speculative_tokens"))
+    needed = release.with_draft if drafting else ()
+    return (*argv, *(w for w in needed if w not in extra_args), *release.always, *extra_args)
 
 
 def parse(argv: Sequence[str], release: EngineRelease) -> ParsedCommand:
     """Read argv of this release into roles.
 
-    Raises UsageError when it starts no known server, or a value is not of its flag's type.
+    Raises UsageError when it starts no known server, a value is missing, or JSON is broken.
     """
     program, rest = strip_program(argv, load_catalogue().engine(release.engine).program_forms)
     lexicon = Lexicon.of_release(release)
@@ -112,7 +114,7 @@ def parse(argv: Sequence[str], release: EngineRelease) -> ParsedCommand:
             roles[item.role] = item.value
         elif item.spec_key:
             extra[item.spec_key] = item.value
-        elif item.written[0] not in release.always:
+        elif item.written[0] not in {*release.always, *release.with_draft}:
             unknown += item.written
     if positional and "model" not in roles:
         roles["model"] = positional.pop(0)

@@ -5,9 +5,12 @@ catalogue, which repositories exist from the catalogue of pairs. Every differenc
 """
 
 import re
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from inventory.adapt import Work, adapt_draft
@@ -17,9 +20,9 @@ from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
 from inventory.roles import FIELDS, Node, roles_of
-from inventory.snippet import Command, Note, Snippet, read_snippet
+from inventory.snippet import LONGEST, Command, Note, Snippet, read_snippet
 
-__all__ = ["Note", "Translation", "translate"]
+__all__ = ["Note", "Translation", "snippet_text", "translate", "write_deployment"]
 
 #: Variables an engine or a library under it reads; others in a snippet are the author's own.
 _ENGINE_ENV = re.compile(
@@ -78,6 +81,48 @@ def translate(
     _defaults(work)
     deployment = _deployment(work, name)
     return Translation(_argv(work, deployment), deployment, tuple(dict.fromkeys(work.notes)))
+
+
+def snippet_text(command: str | None, file: str | None) -> str:
+    """The snippet given on the command line, in a file, or on standard input ("-").
+
+    Raises UsageError when none or both are given, or the file can't be read as text.
+    """
+    if (command is None) == (file is None):
+        raise UsageError(
+            "give --command or --file, one of them", hint='invoke translate --command "vllm serve ..."'
+        )
+    if command is not None:
+        return command
+    try:
+        return sys.stdin.read(LONGEST + 1) if file == "-" else _read_text(Path(str(file)))
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"can't read {file}: {e}", hint="give a text file, or - for standard input") from e
+
+
+def _read_text(path: Path) -> str:
+    with path.open(encoding="utf-8") as lines:
+        return lines.read(LONGEST + 1)
+
+
+def write_deployment(deployment: Deployment, notes: tuple[Note, ...], folder: Path | None = None) -> Path:
+    """Write ``NAME.yml``, with the notes as comments. Raises UsageError when it is there already."""
+    path = (folder or Path("inventory/deployments")) / f"{deployment.name}.yml"
+    fields = deployment.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    comments = "".join(f"# {n.kind} {n.flag}: {n.text}\n" for n in notes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as out:
+            out.write(
+                "# Translated from a command; what changed:\n"
+                + comments
+                + yaml.safe_dump(fields, sort_keys=False)
+            )
+    except FileExistsError as e:
+        raise UsageError(f"{path} exists and is not overwritten", hint="choose another name") from e
+    except OSError as e:
+        raise UsageError(f"can't write {path}: {e}", hint="check the folder") from e
+    return path
 
 
 # --- finding and reading the command ----------------------------------------------------------------------
@@ -223,7 +268,7 @@ def _retired(work: Work) -> None:
     for item in work.unknown:
         if work.same_engine:
             work.added += item.written
-            work.note("other", item.flag, "not in the catalogue: kept as it stands")
+            work.note("other", item.flag, item.why or "not in the catalogue: kept as it stands")
         else:
             work.note("removed", item.flag, f"a flag of {work.source.engine}; no equivalent is catalogued")
 
