@@ -1,7 +1,8 @@
 """Runs inside an engine's own environment: each argv through its real parser and, if asked, its config.
 
-Reads ``[{"id", "argv", "config"}]`` on stdin, prints ``{"version", "results": {id: error or ""}}`` as the
-last line of stdout. Starts no engine and loads no weights.
+Reads ``[{"id", "argv", "depth"}]`` on stdin and prints ``{id: error or ""}`` as the last line of stdout.
+Depth is "parser", "keys" (those of the speculative JSON too) or "config" (all of the engine's validation).
+Starts no engine and loads no weights.
 """
 
 import argparse
@@ -9,38 +10,39 @@ import contextlib
 import io
 import json
 import sys
-from importlib.metadata import version
 from typing import Any
 
 
 def main() -> None:
+    from vllm.config import SpeculativeConfig  # type: ignore[import-not-found]
     from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found]
     from vllm.entrypoints.cli.serve import ServeSubcommand  # type: ignore[import-not-found]
     from vllm.usage.usage_lib import UsageContext  # type: ignore[import-not-found]
-
-    try:
-        from vllm.utils.argparse_utils import FlexibleArgumentParser  # type: ignore[import-not-found]
-    except ImportError:
-        from vllm.utils import FlexibleArgumentParser  # type: ignore[import-not-found]
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # type: ignore[import-not-found]
 
     parser = FlexibleArgumentParser(prog="vllm")
     serve = ServeSubcommand()
     serve.subparser_init(parser.add_subparsers(required=True, dest="subparser"))
-    results = {}
-    for case in json.load(sys.stdin):
-        results[case["id"]] = _try(case, parser, serve, AsyncEngineArgs, UsageContext.OPENAI_API_SERVER)
-    print("\n" + json.dumps({"version": version("vllm"), "results": results}))
+
+    def judge(argv: list[str], depth: str) -> None:
+        args: argparse.Namespace = parser.parse_args(argv[1:])
+        serve.validate(args)
+        if depth == "keys":
+            SpeculativeConfig(**args.speculative_config)
+        if depth == "config":
+            args.model = getattr(args, "model_tag", None) or args.model
+            engine_args = AsyncEngineArgs.from_cli_args(args)
+            engine_args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+
+    cases = json.load(sys.stdin)
+    print("\n" + json.dumps({c["id"]: _error(judge, c["argv"], c["depth"]) for c in cases}))
 
 
-def _try(case: dict[str, Any], parser: Any, serve: Any, engine_args: Any, context: Any) -> str:
+def _error(judge: Any, argv: list[str], depth: str) -> str:
     noise = io.StringIO()
     try:
         with contextlib.redirect_stderr(noise):
-            args: argparse.Namespace = parser.parse_args(case["argv"][1:])
-            serve.validate(args)
-            if case["config"]:
-                args.model = getattr(args, "model_tag", None) or args.model
-                engine_args.from_cli_args(args).create_engine_config(usage_context=context)
+            judge(argv, depth)
     except SystemExit:
         return noise.getvalue().strip()[-400:] or "exit"
     except Exception as e:  # noqa: BLE001 - whatever the engine raises is its answer
