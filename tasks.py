@@ -5,6 +5,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,18 +14,49 @@ from typing import Any
 
 from invoke import Collection, Context, Program, task
 from invoke.exceptions import Exit
+from invoke.parser.parser import ParseMachine
 
-from inventory.errors import EyasError
+from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
+from inventory.model import Host
 from inventory.roles import Node
 from inventory.translate import snippet_text, write_deployment
 from inventory.translate import translate as translate_command
 from provision import wheellock
+from provision.fleet import FORKS
+from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
 from provision.show_command import show_command, show_engines, show_translation
 
 ROOT = Path(__file__).resolve().parent
+
+
+def _optional_words() -> None:
+    """Let a task's positional arguments be optional words: an option or the line's end leaves the rest empty.
+
+    Invoke itself feeds them ``--help`` and calls each missing one an error.
+    """
+    handle, complete = ParseMachine.handle, ParseMachine.complete_context
+
+    def end_words(machine: ParseMachine) -> None:
+        for arg in machine.context.missing_positional_args if machine.context else ():
+            arg.value = ""
+
+    def handle_token(machine: ParseMachine, token: str) -> None:
+        if token.startswith("-"):
+            end_words(machine)
+        handle(machine, token)
+
+    def complete_context(machine: ParseMachine) -> None:
+        end_words(machine)
+        complete(machine)
+
+    patched: Any = ParseMachine
+    patched.handle, patched.complete_context = handle_token, complete_context
+
+
+_optional_words()
 
 
 def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
@@ -47,7 +79,7 @@ def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[.
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], auto_shortflags=False, help=help or {}, **options)(run)
+        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
 
     return wrap
 
@@ -147,7 +179,7 @@ def lock(
 
     Reads metadata only, downloads no engine. uv's own configuration says where wheels come from.
     """
-    info = wheellock.lock_engine(
+    info = lock_engine(
         engine,
         engine_version,
         python=python,
@@ -160,6 +192,205 @@ def lock(
         output=output,
     )
     show_lock(info, as_json=json)
+
+
+@command(
+    name="check-pair",
+    help={
+        "target": "The model to serve: hub repository (owner/name[@revision]), folder, or a mirror's URL.",
+        "draft": "The head or small model that drafts for it, given the same way.",
+        "engine": "vllm or sglang.",
+        "engine-version": "Version to judge for; default: the newest known.",
+        "tensor-parallel": "Cards that the target is split over.",
+        "draft-tensor-parallel": "Cards that the draft is split over, if it is to be given.",
+        "pipeline-parallel": "Pipeline stages.",
+        "max-model-len": "Longest request in tokens; default: what the target was made for.",
+        "method": "eagle, eagle3, draft_model, mtp; default: what the draft's files are.",
+        "endpoint": "A hub other than the public one.",
+        "json": "Print one JSON document.",
+    },
+)
+def check_pair(
+    c: Context,
+    target: str = "",
+    draft: str = "",
+    engine: str = "vllm",
+    engine_version: str = "auto",
+    tensor_parallel: str = "1",
+    draft_tensor_parallel: str = "",
+    pipeline_parallel: str = "1",
+    max_model_len: str = "",
+    method: str = "",
+    endpoint: str = "",
+    json: bool = False,
+) -> int:
+    """Does this draft fit this target? Answered from metadata alone; no weights are downloaded.
+
+    Exit code 0: it fits, perhaps with a warning; 4: refused, or not on the hub; 3: nobody could look.
+    """
+    from checks import modelmeta, pairgate  # noqa: PLC0415 - requests loads only where it is used
+    from checks.pairgate.report import show  # noqa: PLC0415
+
+    want = pairgate.want_from(
+        engine=engine,
+        version=engine_version,
+        method=method,
+        tensor_parallel=tensor_parallel,
+        draft_tensor_parallel=draft_tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        max_model_len=max_model_len,
+    )
+    verdict = pairgate.judge(
+        modelmeta.model_ref(target, "--target"),
+        modelmeta.model_ref(draft, "--draft"),
+        want,
+        endpoint=endpoint or os.environ.get("HF_ENDPOINT"),
+        token=modelmeta.hub_token(),
+    )
+    show(verdict, target, draft, want, as_json=json)
+    return 4 if verdict.verdict == "refuse" else 0
+
+
+@command(
+    positional=["action", "host", "what"],
+    help={
+        "action": "up | status | down | ssh | run | fault | heal",
+        "host": "One host of the lab.",
+        "what": "ssh, run: a command line. fault, heal: which (`lab fault` lists them).",
+        "value": "fault: its parameter, e.g. a port, a rate, a size.",
+        "hosts": "up: how many, named gpu01, gpu02, ...",
+        "profile": "up: the cards (tests/lab/profiles), e.g. rtx4090x2 or h200x2+xid79.",
+        "lab": "Which lab, where several live side by side.",
+        "os": "up: what the host says it is: ubuntu, ubuntu2204, debian.",
+        "release": "up: what it is built from: auto, bookworm, noble.",
+        "size": "up: a small disk, e.g. 512M (held in memory).",
+        "memory": "up: memory of the whole host, e.g. 2G.",
+        "user": "up: the inventory's user: op or root.",
+        "sudo": "up: op's sudo: nopasswd or password.",
+        "all": "down: every lab.",
+        "json": "One JSON document on stdout.",
+        "yes": "Install missing system packages without asking.",
+    },
+)
+def lab(
+    c: Context,
+    action: str | None = None,
+    host: str | None = None,
+    what: str | None = None,
+    value: str = "",
+    hosts: int = 2,
+    profile: str = "rtx4090x1",
+    lab: str = "default",
+    os: str = "ubuntu",
+    release: str = "auto",
+    size: str = "",
+    memory: str = "",
+    user: str = "op",
+    sudo: str = "nopasswd",
+    all: bool = False,
+    json: bool = False,
+    yes: bool = False,
+) -> int:
+    """Real hosts with simulated cards on this machine: `lab up --hosts 4`, `lab ssh gpu01`, `lab down`."""
+    from tests.lab import cli  # noqa: PLC0415 - only this task needs the lab
+
+    options = {
+        "hosts": hosts,
+        "profile": profile,
+        "lab": lab,
+        "os": os,
+        "release": release,
+        "size": size,
+        "memory": memory,
+        "user": user,
+        "sudo": sudo,
+        "all": all,
+        "json": json,
+        "yes": yes,
+    }
+    return cli.run(action or "", host or "", what or "", **options)
+
+
+@command(
+    help={
+        "scenario": "A JSON file with one start's inputs: device_total_gib, model_config, ...",
+        "truth": "Compare with real starts instead and print the errors.",
+        "rows": "With --truth: a file of measured starts (default: this project's own).",
+        "json": "Print one JSON document.",
+    },
+)
+def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", json: bool = False) -> int:
+    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't."""
+    from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
+
+    if truth:
+        return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
+    return surface.scenario(scenario, as_json=json)
+
+
+SELECT = {
+    "host": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, commas. Required.",
+    "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+    "accept-new-host-keys": "Record the keys of hosts that known_hosts doesn't have yet.",
+    "forks": "At most this many hosts at once.",
+    "json": "One JSON document on stdout; progress goes to stderr.",
+}
+
+
+def _select(host: str | None, inventory: str | None) -> list[Host]:
+    if not host:
+        raise UsageError("no host given", hint="--host NAME (or a group; `invoke hosts` lists them)")
+    return default_inventory(inventory).select(host)
+
+
+@command(
+    help={
+        **SELECT,
+        "deployment": "Name or file of the deployment. Default: the host's eyas_deployment variable.",
+        "check": "Say what would change; write nothing on the host.",
+        "diff": "Show the files that change, secrets masked.",
+        "detailed-exitcode": "With --check: exit 8 when changes are pending.",
+        "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
+    }
+)
+def provision(
+    c: Context,
+    host: str | None = None,
+    deployment: str | None = None,
+    inventory: str | None = None,
+    check: bool = False,
+    diff: bool = False,
+    detailed_exitcode: bool = False,
+    wheelhouse: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Take hosts to the deployment: preconditions, wheels, weights, unit, a real answer, proof."""
+    from provision import run  # noqa: PLC0415 - SSH loads only where it is used
+
+    return run.provision(
+        _select(host, inventory),
+        deployment,
+        run.Flags(check, diff, detailed_exitcode, wheelhouse, accept_new_host_keys, forks, json),
+    )
+
+
+@command(help={**SELECT, "save": "Write the facts to this file (one host) for `doctor --facts` or `plan`."})
+def facts(
+    c: Context,
+    host: str | None = None,
+    inventory: str | None = None,
+    save: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Everything the probe sees of a host in one round trip; a value nobody could read says why."""
+    from provision import run  # noqa: PLC0415
+
+    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
+    return run.facts(_select(host, inventory), save, flags)
 
 
 @command(

@@ -1,31 +1,56 @@
 """HostFacts: one frozen snapshot of one probe.
 
 A fact is addressed by a dotted path and is ``Known(value)`` or ``Missing(reason)``; a value nobody could
-read is never a default. On disk a Missing is ``{"missing": "reason"}``, so a saved probe replays exactly.
+read is never a default. A Known None says "looked, there is none": an absent tool, no limit, no unit.
+On disk a Missing is ``{"missing": "reason"}``, so a saved probe replays exactly.
 
 Paths (units: bytes, seconds, watts, degrees Celsius, MHz unless the name says otherwise)::
 
-    os.{id,version_id,pretty,kernel,arch,glibc,hostname,boot_id,uptime_s,time,time_synced,container}
-    cpu.{count,model}     memory.{total,available,swap_total,swap_free}
-    disks[]   {path,exists,mount,fstype,total,free,read_only}      for the folders eyas uses
-    shm.{total,free}      limits.{nofile_hard,memlock_hard}        cgroup.{version,memory_max}
-    ports[]   {port,address,pid,process}                            listening TCP
-    python.{path,version,venv}    tools.{rsync,systemctl,curl,gcc,g++,ninja,ip}  path of each
-    driver.{module_version,module_open,library_version,package,package_version,nouveau,nova,secure_boot,
-            holds[],unattended_upgrades,reboot_required,cuda_version,nvml_error,nvml_error_code,devices[]}
-    driver.fabric_manager.{installed,version,active}
-    gpus[]    {index,name,uuid,cc,pci,memory_total,memory_used,memory_free,processes[]{pid,bytes,name},
-               persistence,mig,ecc{mode,volatile_uncorrected,aggregate_uncorrected},
-               remapped{correctable,uncorrectable,pending,failed},retired_pages,clocks{sm,sm_max,mem},
-               throttle[],power,power_limit,temperature,pcie{gen,gen_max,width,width_max},nvlinks_active,
-               fabric{state,status},error}
-    p2p[][]   status name per pair     topology[][]  level name per pair
-    xid[]     {time,pci,code,text}     from the kernel log
-    cuda.{home,nvcc,nvcc_version,lib_versions[]}
-    eyas.{root,current,lock_holder}    eyas.releases[] {id,deployment,created}
-    eyas.envs[] {id,complete,torch,engine_version}     eyas.weights[] {id,complete,bytes}
-    eyas.units{NAME: {active,sub,result,main_pid,restarts,exec,fragment_sha256,enabled,
-               limits{nofile,memlock},argv[],environment{},started_at,timeout_start_s,memory_current}}
+    os.{id,version_id,codename,pretty,kernel,kernels_installed[],cmdline[],arch,glibc,hostname,boot_id,
+        uptime_s,time,time_synced,time_error_us,container}
+    cpu.{count,online,model,flags[],numa_nodes}
+    memory.{total,available,swap_total,swap_free}
+    disks[]   {path,exists,nearest,mount,fstype,options[],total,free,inodes_free,read_only,device}
+              for the folders asked about; ``nearest``: deepest existing one; ``device``: equal on one disk
+    shm.{total,free}  shm.files[] {name,bytes,uid}
+    limits.{nofile,memlock,nproc,stack,core}_{soft,hard}   of the login that probed; None: unlimited
+    sysctl.{NAME}     cgroup.{version,memory_max}
+    ports[]   {port,address,pid,process,unit}               listening TCP
+    python.{path,version,venv,headers,others[]}    tools.{rsync,systemctl,curl,gcc,...}  path, None: absent
+    driver.{module_version,module_open,library_version,driver_version,nvml_version,cuda_version,source,
+            nvml_error,nvml_error_code,nvidia_smi{exit,text},package,package_version,packages{NAME: version},
+            holds[],module_file{filename,version,license,signer,vermagic},nouveau,nova,peermem,secure_boot,
+            lockdown,iommu_groups,acs[]{pci,control},nodes[]{path,mode,uid},kernel_lines[]{time,text},
+            devices[]{pci,device,kind,driver,numa_node,link_speed,link_width},
+            reboot_required{required,packages[]},unattended_upgrades{installed,enabled,blacklist[]}}
+            ``source``: who answered for the cards, "nvml", "nvidia-smi" or None; ``devices``: NVIDIA's
+            functions on the PCI bus, kind gpu or nvswitch, seen with no driver; ``module_file``: on disk, for
+            the running kernel
+    driver.fabric_manager.{installed,package,version,active}
+    gpus[]    {index,error,name,uuid,cc,pci,minor,vbios,persistence,compute_mode,mig,mig_pending,
+               memory_total,memory_used,memory_free,memory_reserved,bar1_total,
+               processes[]{pid,bytes,name,unit,uid,kind},
+               ecc{mode,mode_pending,volatile_uncorrected,aggregate_uncorrected,volatile_corrected},
+               remapped{correctable,uncorrectable,pending,failed},retired_pages,retired_pending,
+               temperature,recovery_action,clocks{sm,sm_max,mem,mem_max},throttle[],utilization,
+               power,power_limit,power_default,pcie{gen,gen_max,width,width_max},nvlinks_active,
+               fabric{state,status}}
+               a card that gives no answer has only index and error
+    p2p[][]   ok, self, lost, or why not, per pair     topology[][]  internal ... system, per pair
+    xid[]     {time,pci,code,text}     from the kernel log of this boot
+    cuda.{home,toolkits[],nvcc,nvcc_version,lib_versions[],libraries{NAME: path}}
+    services{NAME: {active,load}}      nvidia-fabricmanager, nvidia-persistenced, unattended-upgrades
+    eyas.{root,current{DEPLOYMENT: release},uv[],lock_holder}   lock_holder: only while the lock is held
+    eyas.releases[] {id,complete,sha256,deployment,created,...}
+    eyas.envs[]     {id,complete,torch,engine_version,proof}
+    eyas.weights[]  {id,complete,bytes,files,partial_files}
+    eyas.user       {name,uid,gid,home,groups[]} or None
+    eyas.folders{PATH: {owner,mode,kind} or None}     eyas.files{PATH: {sha256,bytes,owner,mode} or None}
+    eyas.units{NAME.service: {load,active,sub,result,status_text,main_pid,exit_status,restarts,exec,fragment,
+               fragment_sha256,drop_ins[],enabled,needs_reload,user,limits{nofile,memlock,nproc},argv[],
+               environment{},started_at,timeout_start_s,memory_current}}
+               names with dots and slashes are keys: get the parent, then index it
+    probe.{schema,ms,uid,sections_ms{},root}
 """
 
 import json

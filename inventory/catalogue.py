@@ -88,6 +88,8 @@ class Cpu(_Row):
     python: Spec
     glibc: str
     omit: tuple[str, ...] = ()
+    #: Shared libraries of the system it loads, each with the Debian/Ubuntu package that has it.
+    libraries: Mapping[str, str] = Field(default_factory=dict)
     note: str = ""
 
 

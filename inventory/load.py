@@ -33,6 +33,9 @@ _HERE = Path(__file__).parent
 SHIPPED = _HERE / "deployments"
 REFERENCE = _HERE / "reference.yml"
 
+#: Their values are never shown, not even wrong ones.
+_SECRET_KEYS = {"api_key", "hub_token"}
+
 _SUFFIXES = (".yml", ".yaml")
 
 
@@ -183,6 +186,8 @@ def _explain(
 
 def _sentence(loc: Loc, error: ErrorDetails) -> tuple[str, str]:
     key = ".".join(map(str, loc))
+    if key in _SECRET_KEYS and error["type"] != "value_error":
+        return f'{key} must be a reference, "env:NAME" or "file:PATH"', ""
     match error["type"]:
         case "extra_forbidden":
             return f"unknown key {key!r}", did_you_mean(str(loc[-1]), _valid_keys(loc[:-1]))

@@ -27,6 +27,7 @@ __all__ = [
     "accelerator",
     "find_lock",
     "list_locks",
+    "lock_for",
     "parse_lock",
     "read_lock",
 ]
@@ -52,8 +53,12 @@ class Target:
     @property
     def name(self) -> str:
         """The lock's name, e.g. ``vllm-0.33.0-cu130-cp312``."""
-        tag = "cp" + self.python.replace(".", "")
-        return f"{self.engine}-{self.engine_version}-{self.accelerator}-{tag}"
+        return f"{self.engine}-{self.engine_version}-{self.accelerator}-{self.python_tag}"
+
+    @property
+    def python_tag(self) -> str:
+        """The wheel tag of the Python, e.g. ``cp312``."""
+        return "cp" + self.python.replace(".", "")
 
     @property
     def machine(self) -> str:
@@ -199,3 +204,25 @@ def find_lock(name: str, *, root: Path | None = None) -> WheelLock:
             hint=did_you_mean(name, locks) or "make one: invoke lock --engine vllm --engine-version VERSION",
         )
     return read_lock(locks[name])
+
+
+def lock_for(
+    engine: str, version: str, device: str, *, python: str = "3.12", root: Path | None = None
+) -> WheelLock:
+    """The one lock of this engine version for ``device`` ("cuda", "cpu") and Python, found by its name.
+
+    Raises UsageError when there is none or, for want of a CUDA version to choose by, more than one.
+    """
+    tag = "cp" + python.replace(".", "")
+    computes = r"cu\d+" if device == "cuda" else re.escape(device)
+    pattern = re.compile(rf"{re.escape(f'{engine}-{version}')}-{computes}-{tag}")
+    fitting = [name for name in list_locks(root) if pattern.fullmatch(name)]
+    if not fitting:
+        raise UsageError(
+            f"no wheel lock fits {engine} {version} on {device} with Python {python}",
+            hint=f"invoke lock --engine {engine} --engine-version {version} --python {python}",
+        )
+    if len(fitting) > 1:
+        names = ", ".join(sorted(fitting))
+        raise UsageError(f"several wheel locks fit: {names}", hint=f"set lock: {max(fitting)}")
+    return find_lock(fitting[0], root=root)

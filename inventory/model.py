@@ -21,6 +21,10 @@ METHODS_WITH_MODEL: frozenset[Method] = frozenset({"draft_model", "eagle", "eagl
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECRET_REF = re.compile(r"(env|file):.+")
+_REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_REVISION = re.compile(r"[\w.][\w./-]{0,254}", re.ASCII)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_SECRET = re.compile(r"TOKEN$|API_KEY$|PASSWORD$|SECRET$", re.IGNORECASE)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -63,6 +67,10 @@ class ModelRef(_Strict):
         given = [n for n in ("repo", "path", "url") if getattr(self, n)]
         if len(given) != 1:
             raise ValueError(f"give exactly one of repo, path, url (got {', '.join(given) or 'none'})")
+        if self.repo and not _REPO.fullmatch(self.repo):
+            raise ValueError(f"repo {self.repo!r} is not owner/name")
+        if not _REVISION.fullmatch(self.revision):
+            raise ValueError(f"revision {self.revision!r} is not a commit, branch or tag")
         return self
 
     @property
@@ -72,7 +80,8 @@ class ModelRef(_Strict):
 
     @property
     def label(self) -> str:
-        return self.repo or self.path or self.url or ""
+        """A name for people and folders: the repo, else the last part of the path or address."""
+        return self.repo or (self.path or self.url or "").rstrip("/").rsplit("/", 1)[-1]
 
 
 class Draft(_Strict):
@@ -99,6 +108,9 @@ class Draft(_Strict):
             raise ValueError(f"method {self.method} takes no model")
         if self.method == "none" and self.num_speculative_tokens is not None:
             raise ValueError("method none takes no num_speculative_tokens")
+        low, high = self.prompt_lookup_min, self.prompt_lookup_max
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"prompt_lookup_min {low} is larger than prompt_lookup_max {high}")
         return self
 
 
@@ -155,6 +167,25 @@ class Deployment(_Strict):
     def _reference(cls, value: str | None) -> str | None:
         if value is not None and not _SECRET_REF.fullmatch(value):
             raise ValueError('a secret is a reference, "env:NAME" or "file:PATH", never the value itself')
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _env(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of an environment variable")
+            if _ENV_SECRET.search(name):
+                raise ValueError(f"{name} is a secret: use api_key or hub_token, which never reach the unit")
+            if not text or any(c in text for c in "\0\r\n"):
+                raise ValueError(f"{name} needs a value of one line (an empty one crashes vLLM's workers)")
+        return value
+
+    @field_validator("extra_args")
+    @classmethod
+    def _words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not word or any(c in word for c in "\0\r\n") for word in value):
+            raise ValueError("each item is one word or value on one line")
         return value
 
     @model_validator(mode="after")

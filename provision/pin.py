@@ -20,6 +20,7 @@ from inventory.errors import CheckRefused, EyasError, HostUnreachable, Inventory
 from inventory.load import find_deployment, load_deployment
 from inventory.model import Deployment, ModelRef
 from inventory.yamlfile import Document, Loc, parse_yaml, read_text
+from provision.localfile import replace_text
 
 __all__ = ["Pinned", "hub_commit", "pin_deployment"]
 
@@ -61,7 +62,7 @@ def pin_deployment(
             text = _edit(text, doc, loc, pin.commit)
             doc = parse_yaml(text, path)
     if any(pin.changed for pin in pins):
-        _replace(path, text)
+        replace_text(path, text, hint="copy it to inventory/deployments first")
     return pins
 
 
@@ -141,20 +142,17 @@ def _refused(repo: str, revision: str, endpoint: str, e: Exception, *, with_toke
 def _edit(text: str, doc: Document, loc: Loc, commit: str) -> str:
     """The text with one revision replaced, or added below ``repo``; everything else byte for byte."""
     lines = text.splitlines(keepends=True)
-    at = doc.lines.get((*loc, "revision"))
-    if at is None:
-        at = doc.lines[(*loc, "repo")]
-        body = lines[at - 1].rstrip("\r\n")
-        indent = body[: len(body) - len(body.lstrip())]
-        new = f"{indent}revision: {commit}"
-        edited = [*lines[: at - 1], body + "\n", new + "\n", *lines[at:]]
-    else:
-        body = lines[at - 1].rstrip("\r\n")
-        end = lines[at - 1][len(body) :]
+    at = doc.lines.get((*loc, "revision")) or doc.lines[(*loc, "repo")]
+    body = lines[at - 1].rstrip("\r\n")
+    end = lines[at - 1][len(body) :]
+    if (*loc, "revision") in doc.lines:
         match = _LINE.fullmatch(body)
-        edited = list(lines)
-        edited[at - 1] = f"{match['head']}{commit}{match['tail']}{end}" if match else lines[at - 1]
-    result = "".join(edited)
+        lines[at - 1] = f"{match['head']}{commit}{match['tail']}{end}" if match else body + end
+    else:
+        indent = body[: len(body) - len(body.lstrip())]
+        newline = "\r\n" if "\r\n" in text else "\n"
+        lines[at - 1] = f"{body}{newline}{indent}revision: {commit}{end}"
+    result = "".join(lines)
     if not _only_changed(doc, result, (*loc, "revision"), commit):
         raise InventoryError(
             f"{doc.path}:{at}: cannot edit this line without touching more than the revision",
@@ -178,15 +176,3 @@ def _with(data: dict[str, object], loc: Loc, value: str) -> dict[str, object]:
     if rest and isinstance(inner, dict):
         return {**data, key: _with(inner, tuple(rest), value)}
     return {**data, key: value}
-
-
-def _replace(path: Path, text: str) -> None:
-    """Temp file and rename, the mode kept: never half a file."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temp.write_bytes(text.encode("utf-8"))
-        temp.chmod(path.stat().st_mode & 0o7777)
-        temp.replace(path)
-    except OSError as e:
-        temp.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {e.strerror}", hint="copy it to inventory/deployments") from e

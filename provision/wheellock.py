@@ -14,27 +14,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import uv
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from uv import find_uv_bin
 
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, UsageError
 from inventory.locks import MARKER, SCHEMA, Target, WheelLock, accelerator, parse_lock
-from inventory.nearest import did_you_mean
+from provision.localfile import replace_text
 
-__all__ = ["PLATFORM", "PYTHON", "LockInfo", "compile_lock", "lock_engine", "requirement_lines"]
+__all__ = ["ENGINES", "PLATFORM", "PYTHON", "LockInfo", "compile_lock", "write_lock"]
 
 #: Ubuntu 24.04: Python 3.12, glibc 2.39.
 PYTHON = "3.12"
 PLATFORM = "x86_64-manylinux_2_39"
 
-_ENGINES = ("sglang", "vllm")
+ENGINES = ("sglang", "vllm")
 _TIMEOUT_S = 900
 _OFFLINE = "set UV_DEFAULT_INDEX to an index you can reach, or use --find-links DIR --no-index"
+_WHEELHOUSE = "add a wheel that fits to the wheelhouse, or drop the package with an override"
 
 #: What uv says (0.13), the class of error it is, and what to do about it. The first match counts.
 _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
@@ -43,15 +44,20 @@ _SAID: tuple[tuple[str, type[EyasError], str], ...] = (
     ("Couldn't parse requirement", UsageError, "write requirements like name==1.2.3"),
     ("Failed to read `--find-links`", UsageError, "name a folder of wheels"),
     ("Unauthorized|Forbidden", HostUnreachable, "give uv the index's credentials (UV_INDEX_*, netrc)"),
+    ("network was disabled", HostUnreachable, "unset UV_OFFLINE"),
     ("Failed to fetch|error sending request|dns error|timed out", HostUnreachable, _OFFLINE),
-    ("Python version .* does not satisfy", CheckRefused, "choose a Python the engine supports: --python"),
+    (
+        "Python version .* does not satisfy|requires Python ",
+        CheckRefused,
+        "choose a Python it supports: --python",
+    ),
     (
         "no usable wheels|no wheels with a matching",
         CheckRefused,
         "choose another version, --python, --platform",
     ),
     ("there (is|are) no versions? of|only .* available", CheckRefused, "choose a published version"),
-    ("not found in the provided package locations", CheckRefused, "add that wheel to the wheelhouse"),
+    ("not found in the provided package locations", CheckRefused, _WHEELHOUSE),
     ("not found in the package registry", CheckRefused, "correct the name, or add the index that has it"),
     ("No solution found", CheckRefused, "loosen the requirement that uv names"),
 )
@@ -92,97 +98,8 @@ def compile_lock(
     target = _target(requirements, packages, python, platform)
     path = output / f"{target.name}.txt" if output.is_dir() else output
     lock = parse_lock(_header(target, made_by) + pins, path)
-    changed = _write(lock, path)
+    changed = write_lock(lock, path)
     return LockInfo(lock, path, changed, time.monotonic() - started)
-
-
-def lock_engine(
-    engine: str | None,
-    engine_version: str | None,
-    *,
-    python: str = PYTHON,
-    platform: str = PLATFORM,
-    device: str | None = None,
-    requirement_files: Sequence[str] = (),
-    override_files: Sequence[str] = (),
-    find_links: str | None = None,
-    no_index: bool = False,
-    output: str | None = None,
-) -> LockInfo:
-    """``compile_lock`` for the command line: options checked, files read, the lock named by its content.
-
-    ``device`` ("cuda", "cpu") refuses, before anything is written, a set that computes on the other.
-    """
-    _check_options(engine, engine_version, device, requirement_files, find_links, no_index=no_index)
-    own = [f"{engine}=={engine_version}"] if engine else []
-    with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
-        info = compile_lock(
-            [*own, *(line for f in requirement_files for line in requirement_lines(Path(f)))],
-            python=python,
-            platform=platform,
-            find_links=Path(find_links) if find_links else None,
-            no_index=no_index,
-            overrides=[line for f in override_files for line in requirement_lines(Path(f))],
-            output=Path(temp),
-            made_by=_command(engine, engine_version, python, platform, device, no_index=no_index),
-        )
-    _check_device(device, info.lock.target)
-    wanted = Path(output) if output else Path("inventory/locks")
-    path = wanted if wanted.suffix == ".txt" else wanted / f"{info.lock.target.name}.txt"
-    return replace(info, lock=parse_lock(info.lock.text, path), path=path, changed=_write(info.lock, path))
-
-
-def _check_options(
-    engine: str | None,
-    version: str | None,
-    device: str | None,
-    files: Sequence[str],
-    find_links: str | None,
-    *,
-    no_index: bool,
-) -> None:
-    example = "invoke lock --engine vllm --engine-version 0.33.0"
-    if engine is not None and engine not in _ENGINES:
-        raise UsageError(f"engine {engine!r} is not known", hint=did_you_mean(engine, _ENGINES))
-    if bool(engine) != bool(version) or not (engine or files):
-        raise UsageError("--engine and --engine-version belong together", hint=example)
-    if device not in {None, "cuda", "cpu"}:
-        raise UsageError(f"device {device!r} is not cuda or cpu", hint="--device cuda")
-    if no_index and not find_links:
-        raise UsageError("--no-index leaves nowhere to look", hint="add --find-links DIR")
-
-
-def _check_device(device: str | None, target: Target) -> None:
-    found = "cuda" if target.accelerator.startswith("cu") else "cpu"
-    if device and device != found:
-        raise CheckRefused(
-            f"{target.engine} {target.engine_version} resolves to {target.accelerator}, not to {device}",
-            hint="a CPU build comes from a wheelhouse: --find-links DIR --no-index --requirement FILE"
-            if device == "cpu"
-            else "leave the CPU wheelhouse out",
-        )
-
-
-def _command(
-    engine: str | None, version: str | None, python: str, platform: str, device: str | None, *, no_index: bool
-) -> str:
-    """How to make it again, without the paths of the machine it was made on."""
-    words = ["invoke lock", *([f"--engine {engine} --engine-version {version}"] if engine else [])]
-    words += [f"--python {python} --platform {platform}", *([f"--device {device}"] if device else [])]
-    return " ".join([*words, *(["--find-links DIR --no-index"] if no_index else [])])
-
-
-def requirement_lines(path: Path) -> list[str]:
-    """The lines of a requirements or overrides file, without comments. Raises UsageError for options."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"cannot read {path}: {e}", hint="name a requirements file") from e
-    lines = [re.sub(r"(^|\s)#.*$", "", line).strip() for line in text.splitlines()]
-    for line in lines:
-        if line.startswith("-"):
-            raise UsageError(f"{path}: option {line!r} is not allowed here", hint="write requirements only")
-    return [line for line in lines if line]
 
 
 def _check(requirements: Sequence[str], python: str, find_links: Path | None) -> None:
@@ -230,18 +147,18 @@ def _resolve(
             *(["--no-index"] if no_index else []),
             *(["--find-links", str(find_links.resolve())] if find_links else []),
         ]  # fmt: skip
-        _run(argv, folder)
+        _run(argv, folder, no_index=no_index)
         return (folder / "lock.txt").read_text()
 
 
 def _uv() -> str:
     try:
-        return uv.find_uv_bin()
+        return find_uv_bin()
     except FileNotFoundError as e:
         raise UsageError("uv, which makes locks, is not installed", hint="./eyas check makes .venv") from e
 
 
-def _run(argv: Sequence[str], folder: Path) -> None:
+def _run(argv: Sequence[str], folder: Path, *, no_index: bool) -> None:
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
     try:
         done = subprocess.run(
@@ -252,14 +169,17 @@ def _run(argv: Sequence[str], folder: Path) -> None:
     except OSError as e:
         raise UsageError(f"cannot start {argv[0]}: {e.strerror}", hint="./eyas check makes .venv") from e
     if done.returncode:
-        raise _failure(done.stderr)
+        raise _failure(done.stderr, no_index=no_index)
 
 
-def _failure(stderr: str) -> EyasError:
-    said = re.sub(r"\s+", " ", stderr.replace("error: ", "", 1)).strip()[:1500]
+def _failure(stderr: str, *, no_index: bool = False) -> EyasError:
+    text = re.sub(r"\s*\[possible values:[^\]]*\]|\s*For more information.*", "", stderr).strip()
+    said = re.sub(r"\s*\n\s*", "\n    ", text.removeprefix("error: "))[:1500]
+    said = re.sub(r"://[^/\s@]+@", "://***@", said)
     for pattern, kind, hint in _SAID:
         if re.search(pattern, said):
-            return kind(f"no lock was made, uv says: {said}", hint=hint)
+            in_wheelhouse = no_index and kind is CheckRefused and "--python" not in hint
+            return kind(f"no lock was made, uv says: {said}", hint=_WHEELHOUSE if in_wheelhouse else hint)
     return ChangeFailed(f"no lock was made, uv says: {said or 'nothing'}", hint="run again with UV_LOG=debug")
 
 
@@ -271,7 +191,7 @@ def _packages(pins: str) -> dict[str, str]:
 def _target(requirements: Sequence[str], packages: Mapping[str, str], python: str, platform: str) -> Target:
     """The engine is the one that was resolved; a lock of anything else is named by its first requirement."""
     first = canonicalize_name(_requirement(requirements[0]).name)
-    engine = next((e for e in _ENGINES if e in packages), first)
+    engine = next((e for e in ENGINES if e in packages), first)
     version = Version(packages[engine]).public if engine in packages else "0"
     return Target(engine, version, accelerator(packages), python, platform)
 
@@ -287,19 +207,12 @@ def _header(target: Target, made_by: str) -> str:
     )
 
 
-def _write(lock: WheelLock, path: Path) -> bool:
+def write_lock(lock: WheelLock, path: Path) -> bool:
     """False when the file already pins the same; it then keeps its date."""
     try:
         if path.exists() and parse_lock(path.read_text(encoding="utf-8"), path).id == lock.id:
             return False
     except (EyasError, UnicodeDecodeError):
         pass  # a broken lock is replaced
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temp.write_text(lock.text, encoding="utf-8")
-        temp.replace(path)
-    except OSError as e:
-        temp.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {e.strerror}", hint="choose another --output") from e
+    replace_text(path, lock.text, hint="choose another --output")
     return True

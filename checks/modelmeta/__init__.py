@@ -13,8 +13,10 @@ from checks.modelmeta.errors import (
     RevisionMissing,
     WeightsBroken,
 )
+from checks.modelmeta.hub import hub_token
 from checks.modelmeta.load import load_model_meta
 from checks.modelmeta.meta import FileInfo, ModelMeta, TensorInfo, TokenizerInfo
+from checks.modelmeta.ref import model_ref
 
 __all__ = [
     "FileInfo",
@@ -28,5 +30,7 @@ __all__ = [
     "TensorInfo",
     "TokenizerInfo",
     "WeightsBroken",
+    "hub_token",
     "load_model_meta",
+    "model_ref",
 ]

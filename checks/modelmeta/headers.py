@@ -13,12 +13,12 @@ from typing import Any
 from checks.modelmeta.errors import WeightsBroken
 from checks.modelmeta.meta import TensorInfo
 
-__all__ = ["FIRST_READ", "read_header"]
+__all__ = ["FIRST_READ", "LFS_POINTER", "read_header"]
 
 MAX_HEADER = 100_000_000
 #: Covers the header of nearly every shard in one request.
 FIRST_READ = 128 * 1024
-_LFS = b"version https://git-lfs"
+LFS_POINTER = b"version https://git-lfs"
 _ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2,
     "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
@@ -46,7 +46,7 @@ def read_header(file: str, size: int, read: ReadRange) -> dict[str, TensorInfo]:
 
 
 def _header_length(file: str, size: int, head: bytes) -> int:
-    if head.startswith(_LFS):
+    if head.startswith(LFS_POINTER):
         raise WeightsBroken(
             f"{file} is a Git LFS pointer of {size} bytes, not weights",
             slug="weights-lfs-pointer",

@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 from checks.facts import Missing
 from checks.modelmeta.errors import NotAModel, WeightsBroken
 from checks.modelmeta.headers import read_header
-from checks.modelmeta.http import HubSource, MirrorSource
+from checks.modelmeta.hub import HubSource
 from checks.modelmeta.meta import FileInfo, ModelMeta, TensorInfo
+from checks.modelmeta.mirror import MirrorSource
+from checks.modelmeta.pickled import read_pickled
 from checks.modelmeta.source import FolderSource, Source
 from checks.modelmeta.tokenizer import read_tokenizer
 from inventory.model import ModelRef
@@ -21,7 +25,12 @@ DEFAULT_ENDPOINT = "https://huggingface.co"
 CONFIG_LIMIT = 16 << 20
 TOKENIZER_LIMIT = 128 << 20
 INDEX = "model.safetensors.index.json"
-_SHARD = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+TORCH_INDEX = "pytorch_model.bin.index.json"
+#: A trainer's leavings, no weights.
+NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
+_SHARD = re.compile(r"model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin")
+
+ReadShard = Callable[[str, int, Callable[[int, int], bytes]], Mapping[str, TensorInfo] | Missing]
 
 
 def load_model_meta(
@@ -38,7 +47,11 @@ def load_model_meta(
     seconds per read, ``tokenizer=False`` skips those files (up to some 20 MB). Raises NotAModel,
     WeightsBroken, RepoMissing, RevisionMissing, HubDenied, RateLimited or HubUnreachable.
     """
-    source = _source(ref, endpoint or DEFAULT_ENDPOINT, token, timeout)
+    with closing(_source(ref, endpoint or DEFAULT_ENDPOINT, token, timeout)) as source:
+        return _read(source, tokenizer=tokenizer)
+
+
+def _read(source: Source, *, tokenizer: bool) -> ModelMeta:
     files = dict(source.files())
     config = _json_file(source, "config.json")
     if config is None:
@@ -87,55 +100,56 @@ def _tokenizer(source: Source, files: Mapping[str, FileInfo]) -> Any:
 
 
 def _tensors(source: Source, files: dict[str, FileInfo]) -> Mapping[str, TensorInfo] | Missing:
-    shards = _shards(source, files)
-    if not shards:
-        return _no_headers(files)
+    """All shards merged: safetensors when there are any, as the engines prefer them, else torch files."""
+    shards = _shards(source, files, INDEX, ".safetensors")
+    if shards:
+        return _merged(source, files, shards, read_header)
+    shards = _shards(source, files, TORCH_INDEX, ".bin")
+    if shards:
+        return _merged(source, files, shards, read_pickled)
+    other = sorted(n for n in files if n.endswith((".gguf", ".pt", ".pth")))
+    return Missing(f"weights are in {other[0]}" if other else "no weight files")
+
+
+def _merged(
+    source: Source, files: Mapping[str, FileInfo], shards: list[str], read: ReadShard
+) -> Mapping[str, TensorInfo] | Missing:
+    def one(name: str) -> Mapping[str, TensorInfo] | Missing:
+        return read(f"{name} of {source.label}", files[name].size, partial(source.read_range, name))
+
+    merged: dict[str, TensorInfo] = {}
     workers = 1 if isinstance(source, FolderSource) else min(8, len(shards))
     with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(lambda name: _header(source, name, files[name].size), shards)
-        merged: dict[str, TensorInfo] = {}
-        for part in parts:
+        for part in pool.map(one, shards):
+            if isinstance(part, Missing):
+                return part
             merged |= part
     return merged
 
 
-def _header(source: Source, name: str, size: int) -> dict[str, TensorInfo]:
-    return read_header(
-        f"{name} of {source.label}", size, lambda start, length: source.read_range(name, start, length)
-    )
-
-
-def _shards(source: Source, files: dict[str, FileInfo]) -> list[str]:
-    """The weight files an engine would load: those of the index, else model*.safetensors, else any."""
-    index = _json_file(source, INDEX) if INDEX in files else None
+def _shards(source: Source, files: dict[str, FileInfo], index_name: str, ending: str) -> list[str]:
+    """The weight files an engine would load: those of the index, else the usual names, else any."""
+    index = _json_file(source, index_name) if index_name in files else None
     if index is not None:
         named = index.get("weight_map")
         if not isinstance(named, dict) or not named:
-            raise NotAModel(f"{INDEX} of {source.label} has no weight_map", hint="fetch it again")
+            raise NotAModel(f"{index_name} of {source.label} has no weight_map", hint="fetch it again")
         shards = sorted({str(v) for v in named.values()})
         for shard in shards:
-            _require(source, files, shard)
+            _require(source, files, shard, index_name)
         return shards
-    tensors = [name for name in files if name.endswith(".safetensors") and "/" not in name]
-    return sorted(n for n in tensors if _SHARD.fullmatch(n)) or sorted(tensors)
+    weights = [name for name in files if name.endswith(ending) and "/" not in name and name not in NO_WEIGHTS]
+    return sorted(n for n in weights if _SHARD.fullmatch(n)) or sorted(weights)
 
 
-def _require(source: Source, files: dict[str, FileInfo], shard: str) -> None:
+def _require(source: Source, files: dict[str, FileInfo], shard: str, index: str) -> None:
     if shard not in files and isinstance(source, MirrorSource):
         size = source.size(shard)
         if size is not None:
             files[shard] = FileInfo(size)
     if shard not in files:
         raise WeightsBroken(
-            f"{source.label} has no {shard}, which {INDEX} names",
+            f"{source.label} has no {shard}, which {index} names",
             slug="weights-truncated",
             hint="the copy is incomplete; download the model again",
         )
-
-
-def _no_headers(files: Mapping[str, FileInfo]) -> Missing:
-    torch = sorted(n for n in files if n.endswith((".bin", ".pt", ".pth")))
-    if torch:
-        return Missing(f"weights are in {torch[0]} (a pickle), which has no header to read")
-    other = sorted(n for n in files if n.endswith(".gguf"))
-    return Missing(f"weights are in {other[0]}" if other else "no weight files")

@@ -47,6 +47,8 @@ class TokenizerInfo:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template_sha256: str | None = None
     source: str = ""
+    #: Text to id, base vocabulary and added tokens; empty when only a hash of the file is known.
+    vocab: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the bytes come from: one small protocol, a folder here, HTTP in `checks.modelmeta.http`."""
+"""Where the bytes come from: one small protocol, a folder here, HTTP in `hub` and `mirror`."""
 
 import re
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ class Source(Protocol):
     def files(self) -> Mapping[str, FileInfo]: ...
     def read(self, name: str, limit: int) -> bytes | None: ...
     def read_range(self, name: str, start: int, length: int) -> bytes: ...
+    def close(self) -> None: ...
 
 
 class FolderSource:
@@ -36,6 +37,9 @@ class FolderSource:
                 f"{path} {what}", hint="give the folder that holds config.json, or a hub repository"
             )
         self.commit = self._root.name if _COMMIT.fullmatch(self._root.name) else None
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
     def files(self) -> Mapping[str, FileInfo]:
         """Every file below the folder, by its path inside it, without hidden ones (.git, .cache)."""

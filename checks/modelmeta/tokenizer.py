@@ -26,7 +26,7 @@ def read_tokenizer(read: ReadFile) -> TokenizerInfo | Missing:
     vocab, merges = _object(read("vocab.json")), read("merges.txt")
     if vocab is not None:
         digest = _digest({"vocab": vocab, "merges": (merges or b"").decode("utf-8", "replace").split("\n")})
-        return TokenizerInfo(len(vocab), digest, {}, special, template, "vocab.json")
+        return TokenizerInfo(len(vocab), digest, {}, special, template, "vocab.json", vocab)
     for name in ("tokenizer.model", "tiktoken.model", "tekken.json"):
         raw = read(name)
         if raw is not None:
@@ -44,13 +44,14 @@ def _from_fast(
     added = {
         str(t["content"]): int(t["id"])
         for t in entries
-        if isinstance(t, dict) and {"content", "id"} <= set(t)
+        if isinstance(t, dict) and "content" in t and isinstance(t.get("id"), int)
     }
     vocab = model["vocab"]
-    known = set(vocab) if isinstance(vocab, dict) else {str(v[0]) for v in vocab if v}
+    ids = vocab if isinstance(vocab, dict) else {str(v[0]): i for i, v in enumerate(vocab) if v}
+    ids = {**ids, **added}
     merges = [m if isinstance(m, str) else " ".join(map(str, m)) for m in model.get("merges") or []]
     digest = _digest({"vocab": vocab, "merges": merges})
-    return TokenizerInfo(len(known | set(added)), digest, added, special, template, "tokenizer.json")
+    return TokenizerInfo(len(ids), digest, added, special, template, "tokenizer.json", ids)
 
 
 def _template(settings: Mapping[str, Any], file: bytes | None) -> str | None:

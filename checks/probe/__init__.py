@@ -1,0 +1,1 @@
+"""The probe: one script that travels to a host, looks once, and comes back as HostFacts."""

@@ -1,0 +1,253 @@
+"""One host, from what it is to what is wanted: look, decide, change, look again, prove.
+
+The plan is a list of changes made from facts and wish alone; an empty list means "already so". Slow and
+harmless changes come first, the switch last, so that what serves is untouched until everything is there.
+"""
+
+import json
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from checks.facts import HostFacts
+from checks.outcome import Finding
+from checks.preconditions import run_preconditions, verdict
+from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
+from inventory.model import Deployment, Host
+from provision import layout
+from provision.change import Change
+from provision.environment import plan_environment
+from provision.hostlock import host_lock
+from provision.journal import Journal
+from provision.observe import probe
+from provision.programs import program
+from provision.release import plan_release
+from provision.service import ServiceState, plan_switch, prove
+from provision.shell import Shell
+from provision.want import Sources, Want, complete_envs, complete_weights, want_for
+from provision.weights import plan_weights
+
+__all__ = ["HostReport", "Options", "plan_changes", "provision_host"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    check: bool = False
+    sources: Sources = field(default_factory=Sources)
+    journal: Journal = field(default_factory=Journal)
+    #: Turns a failed service's journal into one sentence (the doctor), or "".
+    explain: Callable[[str], str] = lambda _: ""
+
+
+@dataclass
+class HostReport:
+    """What came of one host. ``status``: ok, changed, pending, refused, unreachable, failed, rolled-back."""
+
+    host: str
+    status: str = "ok"
+    exit_code: int = 0
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    release: str = ""
+    proof: dict[str, Any] | None = None
+    error: str = ""
+    hint: str = ""
+    seconds: float = 0.0
+
+    @property
+    def changed(self) -> int:
+        return sum(1 for c in self.changes if c.get("done"))
+
+    def fail(self, e: EyasError) -> None:
+        self.exit_code, self.error, self.hint = e.exit_code, e.message, e.hint
+        kinds = {
+            HostUnreachable: "unreachable",
+            CheckRefused: "refused",
+            RolledBack: "rolled-back",
+            LockHeld: "locked",
+        }
+        self.status = next((name for kind, name in kinds.items() if isinstance(e, kind)), "failed")
+
+
+def provision_host(
+    host: Host, deployment: Deployment, connect: Callable[[Host], Any], options: Options, say: Say
+) -> HostReport:
+    """Converge one host. Never raises for what can go wrong on a host: the report says it."""
+    report, start = HostReport(host.name), time.monotonic()
+    try:
+        with connect(host) as shell:
+            _provision(shell, deployment, options, report, say)
+    except EyasError as e:
+        report.fail(e)
+        options.journal.write("failed", host=host.name, error=options.sources.secrets.mask(str(e)))
+    except Exception as e:  # noqa: BLE001 - a bug met on one host must not hide the others
+        report.status, report.exit_code = "crashed", 1
+        report.error = f"a bug in eyas: {type(e).__name__}: {e}"
+        report.hint = f"please report it with the last entry of {options.journal.path}"
+        text = options.sources.secrets.mask(traceback.format_exc())
+        options.journal.write("crashed", host=host.name, traceback=text)
+    report.seconds = round(time.monotonic() - start, 1)
+    return report
+
+
+def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
+    say("looking")
+    facts = probe(shell, [d.name])
+    want = want_for(shell.host, d, facts, options.sources, say)
+    report.release, report.notes = want.release.id, list(want.notes)
+    _preconditions(facts, want, report)
+    changes = plan_changes(want, facts, options, say)
+    report.changes = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
+    if options.check:
+        report.status = "pending" if changes else "ok"
+        return
+    if not changes:
+        return
+    with host_lock(shell, f"provision {d.name}"):
+        _apply(shell, changes, options, report, say)
+        say("looking again")
+        again = plan_changes(want, probe(shell, [d.name]), options, say)
+    report.status = "changed"
+    if again:
+        raise ChangeFailed(
+            "after all changes the host is still not as wanted: " + "; ".join(c.title for c in again),
+            hint="invoke provision --check --diff shows what differs",
+            host=shell.host.name,
+        )
+
+
+def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
+    result = verdict(run_preconditions(facts, want.host))
+    report.findings = [*result.errors, *result.warnings]
+    report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
+    if result.refused:
+        first = result.errors[0]
+        way_out = next((f.command or f.change for f in first.fix), "")
+        more = f" (and {len(result.errors) - 1} more)" if len(result.errors) > 1 else ""
+        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=facts.host)
+
+
+def _apply(shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say) -> None:
+    """In order; each is announced in the journal before it is made."""
+    for change, line in zip(changes, report.changes, strict=True):
+        options.journal.write("change", host=shell.host.name, release=report.release, title=change.title)
+        say(change.title)
+        began = time.monotonic()
+        change.apply(shell)
+        line.update(done=True, seconds=round(time.monotonic() - began, 1))
+        if "proof" in line["title"]:
+            report.proof = json.loads(shell.read(f"{layout.release_dir(report.release)}/proof.json") or b"{}")
+
+
+def plan_changes(want: Want, facts: HostFacts, options: Options, say: Say) -> list[Change]:
+    """Everything that is not yet as wanted, in the order it is made."""
+    d = want.deployment
+    python = f"{layout.env_dir(want.lock.id)}/bin/python"
+    releases = {r["id"]: r for r in facts.value("eyas.releases", list) or [] if r.get("complete") is True}
+    proven = bool(releases.get(want.release.id, {}).get("proven"))
+    switch = plan_switch(want.release, _service_state(want, facts), options.explain)
+    proof = (
+        []
+        if proven and not switch
+        else [Change("proof: streamed requests, speed, acceptance", lambda s: _prove(s, want))]
+    )
+    return [
+        *_plan_base(facts),
+        *plan_environment(want.environment, complete_envs(facts), None, say),
+        *plan_weights(
+            want.manifests.values(),
+            complete_weights(facts),
+            python=python,
+            endpoint=options.sources.endpoint,
+            token=want.hub_token,
+            push=d.weights_from == "push",
+            say=say,
+        ),
+        *_plan_credential(want, facts),
+        *plan_release(want.release, set(releases), say),
+        *switch,
+        *proof,
+    ]
+
+
+def _plan_base(facts: HostFacts) -> list[Change]:
+    folders = facts.value("eyas.folders", dict) or {}
+    wanted = (layout.ROOT, f"{layout.ROOT}/envs", f"{layout.STATE}/releases", layout.ETC)
+    user: dict[str, Any] | None = facts.value("eyas.user", dict)
+    if user and all(folders.get(f) for f in wanted):
+        return []
+    return [Change("system user and folders", _make_base)]
+
+
+def _make_base(shell: Shell) -> None:
+    shell.run(("sh", "-s"), timeout=60, stdin=program("base.sh"))
+
+
+def _plan_credential(want: Want, facts: HostFacts) -> list[Change]:
+    """Written again with each new key (the release id changes with it) or when the file is gone."""
+    if want.api_key is None:
+        return []
+    path = layout.api_key_path(want.deployment.name)
+    known = {r["id"] for r in facts.value("eyas.releases", list) or []}
+    folders = facts.value("eyas.folders", dict) or {}
+    there = folders.get(path)
+    if there and there.get("mode") == "0600" and want.release.id in known:
+        return []
+    key = want.api_key.encode()
+    return [Change("API key as a systemd credential (0600)", lambda s: s.write(path, key, mode=0o600))]
+
+
+def _service_state(want: Want, facts: HostFacts) -> ServiceState:
+    name = want.deployment.name
+    files = facts.value("eyas.files", dict) or {}
+    units = facts.value("eyas.units", dict) or {}
+    equal = all(
+        (files.get(layout.unit_path(n)) or {}).get("sha256") == sha256(data).hexdigest()
+        for n, data in want.release.units.items()
+    )
+    service = units.get(f"{layout.unit_name(name)}.service") or {}
+    timer = units.get(f"{layout.unit_name(name)}-health.timer") or {}
+    return ServiceState(
+        current=(facts.value("eyas.current", dict) or {}).get(name),
+        units_equal=equal and not service.get("drop_ins"),
+        active=service.get("active") == "active",
+        enabled=service.get("enabled") == "enabled",
+        timer_active=timer.get("active") == "active",
+    )
+
+
+def _prove(shell: Shell, want: Want) -> None:
+    """Measure, compare with the recorded run without speculation, keep the result with the release."""
+    result = prove(shell, want.deployment.name)
+    baseline = layout.baseline_path(_baseline_key(want))
+    recorded = shell.read(baseline)
+    if want.deployment.draft.method == "none":
+        shell.write(baseline, json.dumps(result).encode())
+    elif recorded is None:
+        result["lossless"] = None
+        result["lossless_why"] = "no run without speculation is recorded for this target, wheels and settings"
+    else:
+        result["lossless"] = json.loads(recorded)["outputs"] == result["outputs"]
+    folder = layout.release_dir(want.release.id)
+    shell.write(f"{folder}/proof.json", json.dumps(result, indent=1).encode())
+
+
+def _baseline_key(want: Want) -> str:
+    """Same target, wheels and numeric settings: then greedy output must be the same."""
+    d = want.deployment
+    parts = [
+        want.manifests["target"].commit,
+        want.lock.id,
+        d.dtype,
+        d.quantization,
+        d.kv_cache_dtype,
+        d.tensor_parallel,
+    ]
+    return sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,64 @@
+"""Where things live on a host. One place, so that the probe, the plan and prune agree."""
+
+import re
+from hashlib import sha256
+
+ROOT = "/opt/eyas"
+STATE = "/var/lib/eyas"
+ETC = "/etc/eyas"
+USER = "eyas"
+UV = f"{ROOT}/bin/uv"
+LOCK = f"{STATE}/lock"
+AUDIT = f"{STATE}/audit.jsonl"
+
+__all__ = ["AUDIT", "ETC", "LOCK", "ROOT", "STATE", "USER", "UV"]
+
+
+def env_dir(lock_id: str) -> str:
+    return f"{ROOT}/envs/{lock_id[:16]}"
+
+
+def wheelhouse_dir(lock_id: str) -> str:
+    return f"{ROOT}/wheelhouse/{lock_id[:16]}"
+
+
+def weights_dir(label: str, commit: str) -> str:
+    """One folder a commit. The label is made a safe single path component; a digest keeps it unique."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "--", label).strip("-.")[-80:]
+    if slug != label:
+        slug += "-" + sha256(label.encode()).hexdigest()[:8]
+    return f"{STATE}/weights/{slug}/{commit}"
+
+
+def release_dir(release_id: str) -> str:
+    return f"{STATE}/releases/{release_id}"
+
+
+def current_link(deployment: str) -> str:
+    return f"{STATE}/current/{deployment}"
+
+
+def unit_name(deployment: str) -> str:
+    return f"eyas-{deployment}"
+
+
+def unit_files(deployment: str) -> tuple[str, str, str]:
+    unit = unit_name(deployment)
+    return f"{unit}.service", f"{unit}-health.service", f"{unit}-health.timer"
+
+
+def unit_path(unit_file: str) -> str:
+    return f"/etc/systemd/system/{unit_file}"
+
+
+def credentials_dir(deployment: str) -> str:
+    return f"{ETC}/credentials/{deployment}"
+
+
+def api_key_path(deployment: str) -> str:
+    return f"{credentials_dir(deployment)}/api-key"
+
+
+def baseline_path(key: str) -> str:
+    """Recorded output of a target without speculation, to compare later releases with."""
+    return f"{STATE}/baselines/{key}.json"

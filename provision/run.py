@@ -1,0 +1,83 @@
+"""One command line over its hosts: connect, work side by side, report. Testable without tasks.py."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from checks.facts import HostFacts
+from checks.report_facts import render_facts
+from inventory.errors import EyasError, UsageError
+from inventory.load import deployment_for
+from inventory.model import Host
+from provision import converge, observe, ssh
+from provision.fleet import FORKS, each_host
+from provision.report import Progress, exit_code, show_reports
+from provision.want import Sources
+
+__all__ = ["Flags", "facts", "provision"]
+
+
+@dataclass(frozen=True)
+class Flags:
+    check: bool = False
+    diff: bool = False
+    detailed_exitcode: bool = False
+    wheelhouse: str | None = None
+    accept_new_host_keys: bool = False
+    forks: int = FORKS
+    as_json: bool = False
+
+
+def connector(flags: Flags) -> Callable[[Host], ssh.SshShell]:
+    ask = ssh.ask_on_terminal if sys.stdin is not None and sys.stdin.isatty() else None
+    options = ssh.SshOptions(accept_new_host_keys=flags.accept_new_host_keys, ask_sudo=ask)
+    return lambda host: ssh.connect(host, options)
+
+
+def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
+    wanted = {h.name: deployment_for(h, deployment) for h in hosts}
+    sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
+    options = converge.Options(check=flags.check, sources=sources)
+    progress = Progress(sources.secrets.mask)
+    connect = connector(flags)
+    reports = each_host(
+        hosts,
+        lambda h: converge.provision_host(h, wanted[h.name], connect, options, progress.for_host(h.name)),
+        forks=flags.forks,
+    )
+    show_reports(reports, "provision", as_json=flags.as_json, diff=flags.diff, mask=sources.secrets.mask)
+    return exit_code(reports, detailed=flags.detailed_exitcode)
+
+
+def facts(hosts: Sequence[Host], save: str | None, flags: Flags) -> int:
+    """Exit 3 when a host could not be looked at; the others are shown all the same."""
+    if save and len(hosts) != 1:
+        raise UsageError(f"--save takes one host, the pattern names {len(hosts)}")
+    connect = connector(flags)
+    results = each_host(hosts, lambda h: _look(h, connect), forks=flags.forks)
+    found = [r for r in results if isinstance(r, HostFacts)]
+    lost = [r for r in results if isinstance(r, EyasError)]
+    if save and found:
+        Path(save).write_text(found[0].to_json() + "\n", encoding="utf-8")
+    if flags.as_json:
+        hosts_json = [json.loads(f.to_json()) for f in found]
+        errors = [{"host": e.host, "error": e.message, "hint": e.hint} for e in lost]
+        sys.stdout.write(json.dumps({"schema": 1, "hosts": hosts_json, "unreachable": errors}) + "\n")
+    else:
+        for f in found:
+            Console().print(render_facts(f))
+        for e in lost:
+            sys.stderr.write(f"{e}\n")
+    return max((e.exit_code for e in lost), default=0)
+
+
+def _look(host: Host, connect: Callable[[Host], ssh.SshShell]) -> HostFacts | EyasError:
+    try:
+        with connect(host) as shell:
+            return observe.probe(shell)
+    except EyasError as e:
+        return e

@@ -1,0 +1,266 @@
+"""From a deployment and a host's facts to all that must be true there: versions, wheels, weights, release."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from checks.facts import HostFacts
+from checks.preconditions import Floors
+from checks.preconditions import Want as HostWant
+from inventory.catalogue import EngineRelease, load_catalogue
+from inventory.command import render, render_env
+from inventory.errors import CheckRefused, UsageError
+from inventory.locks import WheelLock, find_lock, lock_for, read_lock
+from inventory.model import Deployment, Host
+from inventory.resolve import resolve_version
+from provision import layout
+from provision.environment import EnvWant
+from provision.release import ReleaseWant, Served, make_release, secret_digest
+from provision.secrets import Secrets
+from provision.weights import Manifest, manifest_of
+from provision.wheelhouse import wheelhouse_for
+
+__all__ = ["Sources", "Want", "want_for"]
+
+#: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
+INSTALLED_PER_WHEEL_BYTE = 3.6
+#: Typical wheel sets in bytes where the real size is not known before they are downloaded.
+WHEELS_BYTES = {"cuda": 9_000_000_000, "cpu": 650_000_000}
+
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass
+class Sources:
+    """Where things come from, for one command line."""
+
+    secrets: Secrets = field(default_factory=Secrets)
+    endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
+    wheelhouse: Path | None = None
+
+
+@dataclass(frozen=True)
+class Want:
+    """One deployment on one host, resolved. ``notes``: why this engine version, what was not known."""
+
+    deployment: Deployment
+    engine: EngineRelease
+    lock: WheelLock
+    environment: EnvWant
+    manifests: dict[str, Manifest]
+    release: ReleaseWant
+    host: HostWant
+    api_key: str | None
+    hub_token: str | None
+    notes: tuple[str, ...]
+
+
+def want_for(
+    host: Host, d: Deployment, facts: HostFacts, sources: Sources, say: Callable[[str], None]
+) -> Want:
+    """Resolve everything. Raises CheckRefused or UsageError before anything on the host is touched."""
+    catalogue = load_catalogue()
+    python = ".".join((facts.value("python.version", str) or "").split(".")[:2]) or None
+    lock = _named_lock(d)
+    resolution = resolve_version(
+        catalogue,
+        d.engine,
+        lock.target.engine_version if lock and d.engine_version == "auto" else d.engine_version,
+        driver=facts.value("driver.module_version", str) or facts.value("driver.version", str),
+        glibc=facts.value("os.glibc", str),
+        python=python,
+        compute_capability=facts.value("gpus.0.cc", str),
+        device=d.device,
+    )
+    engine = catalogue.release(d.engine, resolution.version)
+    lock = lock or _lock_for(d, resolution.version, python)
+    token, key = sources.secrets.read(d.hub_token), sources.secrets.read(d.api_key)
+    refs = {"target": d.target} | ({"draft": d.draft.model} if d.draft.model else {})
+    manifests = {}
+    for role, ref in refs.items():
+        say(f"reading what {ref.label} is made of")
+        manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
+    env = layout.env_dir(lock.id)
+    served = Served(
+        argv=_argv(d, engine, manifests, env),
+        env=_environment(d, engine, facts, env),
+        engine_version=engine.version,
+        lock_id=lock.id,
+        lock_name=lock.name,
+        weights={
+            r: {"label": m.ref.label, "commit": m.commit, "path": m.folder} for r, m in manifests.items()
+        },
+        model_bytes=sum(m.total_bytes for m in manifests.values()),
+        metrics=dict(engine.metrics),
+        api_key_env=(engine.api_key_env,) if key and engine.api_key_env else (),
+        api_key_digest=secret_digest(key, d.name),
+    )
+    if key and not engine.api_key_env:
+        raise CheckRefused(
+            f"{d.engine} {engine.version} takes an API key only on its command line, open to every user",
+            hint="keep host: 127.0.0.1 and put a router with the key in front",
+        )
+    environment = _env_want(host, d, engine, lock, facts, sources, say)
+    return Want(
+        deployment=d,
+        engine=engine,
+        lock=lock,
+        environment=environment,
+        manifests=manifests,
+        release=make_release(d, served),
+        host=_host_want(d, engine, manifests, environment, facts),
+        api_key=key,
+        hub_token=token,
+        notes=resolution.reasons + ((engine.note,) if engine.note else ()),
+    )
+
+
+def _named_lock(d: Deployment) -> WheelLock | None:
+    if d.lock is None:
+        return None
+    lock = read_lock(Path(d.lock).expanduser()) if d.lock.endswith(".txt") else find_lock(d.lock)
+    if lock.engine != d.engine or d.engine_version not in {"auto", lock.target.engine_version}:
+        raise UsageError(
+            f"lock {lock.name} is for {lock.engine} {lock.target.engine_version}: not this engine"
+        )
+    return lock
+
+
+def _lock_for(d: Deployment, engine_version: str, python: str | None) -> WheelLock:
+    return lock_for(d.engine, engine_version, d.device, python=python or "3.12")
+
+
+def _argv(d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: str) -> tuple[str, ...]:
+    draft = manifests.get("draft")
+    program, *rest = render(
+        d, engine, target_path=manifests["target"].folder, draft_path=draft.folder if draft else None
+    )
+    return (f"{env}/bin/{program}", *rest)
+
+
+def _environment(d: Deployment, engine: EngineRelease, facts: HostFacts, env: str) -> dict[str, str]:
+    """Every cache below the unit's own folders: a service user has no home that can be written."""
+    unit = layout.unit_name(d.name)
+    cache, state = f"/var/cache/{unit}", f"/var/lib/{unit}"
+    cuda = facts.value("cuda.home", str) if d.device == "cuda" else None
+    path = [
+        f"{env}/bin",
+        *([f"{cuda}/bin"] if cuda else []),
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ]
+    return {
+        "PATH": ":".join(path),
+        **({"CUDA_HOME": cuda} if cuda else {}),
+        "HOME": state,
+        "XDG_CACHE_HOME": cache,
+        "XDG_CONFIG_HOME": f"{state}/config",
+        "VLLM_CACHE_ROOT": f"{cache}/vllm",
+        "HF_HOME": f"{cache}/hf",
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        "TRITON_CACHE_DIR": f"{cache}/triton",
+        "NUMBA_CACHE_DIR": f"{cache}/numba",
+        "OUTLINES_CACHE_DIR": f"{cache}/outlines",
+        "FLASHINFER_WORKSPACE_BASE": cache,
+        "PYTHONUNBUFFERED": "1",
+        **render_env(d, engine),
+    }
+
+
+def _env_want(
+    host: Host,
+    d: Deployment,
+    engine: EngineRelease,
+    lock: WheelLock,
+    facts: HostFacts,
+    sources: Sources,
+    say: Callable[[str], None],
+) -> EnvWant:
+    import uv  # noqa: PLC0415 - only to find its binary
+
+    house = None
+    if d.wheels_from == "push" and lock.id[:16] not in complete_envs(facts):
+        glibc = lock.target.glibc or "2.39"
+        house = sources.wheelhouse or wheelhouse_for(
+            lock.id,
+            lock.text,
+            python_tag=lock.target.python_tag,
+            glibc_minor=int(glibc.split(".")[1]),
+            say=say,
+        )
+    return EnvWant(
+        lock_id=lock.id,
+        lock_text=lock.text,
+        versions=dict(lock.packages),
+        imports=("torch", d.engine),
+        cuda=engine.stack.cuda if d.device == "cuda" else None,
+        python=facts.value("python.path", str) or "/usr/bin/python3",
+        uv_binary=Path(os.fsdecode(uv.find_uv_bin())),
+        uv_version=version("uv"),
+        libraries=engine.cpu.libraries if d.device == "cpu" and engine.cpu else {},
+        index_url=host.vars.get("eyas_index_url"),
+        wheelhouse=house,
+    )
+
+
+def complete_envs(facts: HostFacts) -> set[str]:
+    return {e["id"] for e in facts.value("eyas.envs", list) or [] if e.get("complete") is True}
+
+
+def complete_weights(facts: HostFacts) -> set[str]:
+    found = facts.value("eyas.weights", list) or []
+    return {f"{layout.STATE}/weights/{w['id']}" for w in found if w.get("complete") is True}
+
+
+def _host_want(
+    d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: EnvWant, facts: HostFacts
+) -> HostWant:
+    have = complete_weights(facts)
+    weights = {m.ref.label: m.total_bytes for m in manifests.values() if m.folder not in have}
+    wheels = 0 if env.lock_id[:16] in complete_envs(facts) else _wheel_bytes(d, env)
+    stack, cpu = engine.stack, engine.cpu
+    floors = Floors(
+        engine=d.engine,
+        version=engine.version,
+        torch=stack.torch,
+        cuda=stack.cuda if d.device == "cuda" else "",
+        driver=stack.driver_floor if d.device == "cuda" else "",
+        python=str(stack.python if d.device == "cuda" or cpu is None else cpu.python),
+        glibc=stack.glibc if d.device == "cuda" or cpu is None else cpu.glibc,
+        compute_capability=stack.compute_capability if d.device == "cuda" else None,
+    )
+    return HostWant(
+        device=d.device,
+        floors=floors,
+        tensor_parallel=d.tensor_parallel,
+        pipeline_parallel=d.pipeline_parallel,
+        nodes=d.nodes,
+        gpu_memory_utilization=d.gpu_memory_utilization or _default_utilization(engine),
+        address=d.host,
+        port=d.port,
+        unit=f"{layout.unit_name(d.name)}.service",
+        disk={layout.ROOT: {"wheels": wheels} if wheels else {}, layout.STATE: weights},
+        weights_bytes=sum(m.total_bytes for m in manifests.values()),
+        tools=("rsync",) if d.wheels_from == "push" or d.weights_from == "push" else (),
+    )
+
+
+def _wheel_bytes(d: Deployment, env: EnvWant) -> int:
+    if env.wheelhouse:
+        return int(
+            sum(p.stat().st_size for p in env.wheelhouse.glob("*.whl")) * (1 + INSTALLED_PER_WHEEL_BYTE)
+        )
+    return WHEELS_BYTES[d.device] * 2
+
+
+def _default_utilization(engine: EngineRelease) -> float:
+    value = engine.defaults.get("gpu_memory_utilization")
+    return float(value) if isinstance(value, int | float) else 0.9
+
+
+def release_number(release_id: str) -> bool:
+    """Whether a name is a release id (and not a partial folder)."""
+    return bool(re.fullmatch(r"[0-9a-f]{16}", release_id))

@@ -1,0 +1,126 @@
+"""What the programs beside this file share: one completion, the counters, the release they belong to.
+
+Runs on the GPU box with the system's Python (3.10 or newer) and nothing but the standard library.
+"""
+
+import json
+import os
+import pathlib
+import re
+import time
+import urllib.error
+import urllib.request
+
+
+class Down(Exception):
+    """The endpoint did not answer, or not with what was asked for."""
+
+
+class Release:
+    """The release folder this file lies in."""
+
+    def __init__(self, folder=None):
+        self.folder = pathlib.Path(folder) if folder else pathlib.Path(__file__).resolve().parent
+        with open(self.folder / "release.json", encoding="utf-8") as f:
+            self.data = json.load(f)
+        self.base = self.data["endpoint"]["url"]
+        self.model = self.data["endpoint"]["model"]
+        self.metrics = self.data["metrics"]
+        self.timeouts = self.data["timeouts"]
+
+    def headers(self):
+        key = api_key()
+        return {"Authorization": "Bearer " + key} if key else {}
+
+
+def api_key():
+    """The key from systemd's credential folder; empty when the endpoint has none."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY") or os.environ.get("EYAS_CREDENTIALS")
+    if not folder:
+        return ""
+    try:
+        with open(os.path.join(folder, "api-key"), encoding="utf-8") as f:
+            return f.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _open(release, path, body=None, timeout=10.0):
+    data = None if body is None else json.dumps(body).encode()
+    headers = dict(release.headers(), **({"Content-Type": "application/json"} if data else {}))
+    request = urllib.request.Request(release.base + path, data=data, headers=headers)
+    try:
+        return urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as e:
+        text = e.read(400).decode("utf-8", "replace")
+        raise Down("%s answered %d %s" % (path, e.code, text)) from e
+    except (OSError, ValueError) as e:
+        raise Down("%s: %s" % (path, getattr(e, "reason", e))) from e
+
+
+def health(release, timeout=5.0):
+    """Raise Down unless /health says 200. It stays 200 with a stopped engine core: no proof alone."""
+    with _open(release, "/health", timeout=timeout):
+        pass
+
+
+def completion(release, prompt="1 2 3", max_tokens=1, timeout=10.0):
+    """One greedy completion; returns (text, usage). Raise Down when no token came."""
+    body = {"model": release.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+    try:
+        with _open(release, "/v1/completions", body, timeout) as r:
+            answer = json.load(r)
+        text, usage = answer["choices"][0]["text"], answer["usage"]
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as e:
+        raise Down("completion: %s: %s" % (type(e).__name__, e)) from e
+    if not usage.get("completion_tokens"):
+        raise Down("completion: no token came")
+    return text, usage
+
+
+def stream(release, prompt, max_tokens, timeout=120.0):
+    """One streamed greedy completion. Returns text, usage, ttft_s, total_s.
+
+    Tokens are counted by the server's `usage`: with speculation one chunk carries several tokens.
+    """
+    body = {"model": release.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+    body.update(stream=True, stream_options={"include_usage": True})
+    start, first, pieces, usage = time.monotonic(), None, [], None
+    try:
+        with _open(release, "/v1/completions", body, timeout) as r:
+            for raw in r:
+                line = raw.decode("utf-8", "replace").strip()
+                if not line.startswith("data:") or line == "data: [DONE]":
+                    continue
+                event = json.loads(line[5:])
+                if event.get("choices"):
+                    text = event["choices"][0].get("text") or ""
+                    if text and first is None:
+                        first = time.monotonic() - start
+                    pieces.append(text)
+                usage = event.get("usage") or usage
+    except (OSError, ValueError, KeyError) as e:
+        raise Down("stream: %s: %s" % (type(e).__name__, e)) from e
+    if not usage or first is None:
+        raise Down("stream: it ended without text or usage")
+    return {"text": "".join(pieces), "usage": usage, "ttft_s": first, "total_s": time.monotonic() - start}
+
+
+_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
+
+
+def counters(release, timeout=5.0):
+    """Sums over all labels of the series named in the release, by role; a series that is absent is None."""
+    with _open(release, "/metrics", timeout=timeout) as r:
+        text = r.read().decode("utf-8", "replace")
+    found = dict.fromkeys(release.metrics)
+    names = {}
+    for role, name in release.metrics.items():
+        names.setdefault(name, role)
+        names.setdefault(name + "_total", role)
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match and match.group(1) in names:
+            role = names[match.group(1)]
+            found[role] = (found[role] or 0.0) + float(match.group(3))
+    return found
