@@ -51,7 +51,7 @@ def render(
 
 
 def render_env(deployment: Deployment, release: EngineRelease) -> dict[str, str]:
-    """The environment the service runs with; the deployment's own values win. Secrets are refused."""
+    """The environment the service runs with, without secrets; the deployment's own values win."""
     world = deployment.tensor_parallel * deployment.pipeline_parallel
     ranks = "|".join(str(n) for n in range(world))
     ours = {
@@ -59,17 +59,6 @@ def render_env(deployment: Deployment, release: EngineRelease) -> dict[str, str]
         for row in release.env
         if row.device in {None, deployment.device} and world >= row.min_world
     }
-    for name, value in deployment.env.items():
-        if name == release.api_key_env or name in {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}:
-            raise UsageError(
-                f"deployment {deployment.name}: env {name} is a secret, and this would write it in plain",
-                hint="use api_key or hub_token with env:NAME or file:PATH",
-            )
-        if not value:
-            raise UsageError(
-                f"deployment {deployment.name}: env {name} is empty; an empty value crashes engine workers",
-                hint="give it a value or leave it out",
-            )
     return ours | deployment.env
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from inventory.adapt import Work, adapt_draft
 from inventory.catalogue import Catalogue, Engine, EngineRelease, load_catalogue
-from inventory.command import SECRET_FLAGS, render, render_env, spell
+from inventory.command import SECRET_FLAGS, render, spell
 from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
@@ -234,8 +234,8 @@ def _environment(work: Work, command: Command) -> None:
         if gone and work.same_engine and not gone.holds(work.version):
             work.note("renamed" if gone.becomes else "removed", name, gone.text)
             work.added += [part.replace("{value}", value) for part in gone.becomes]
-        elif not value:
-            work.note("other", name, "empty: left out (an empty value crashes engine workers)")
+        elif not value.strip() or "\n" in value:
+            work.note("other", name, "no value of one line: left out (an empty one crashes engine workers)")
         elif not work.same_engine and name.startswith(work.source.engine.upper()):
             work.note("removed", name, f"{work.source.engine} reads it, {work.release.engine} does not")
         else:
@@ -378,7 +378,6 @@ def _deployment(work: Work, name: str | None) -> Deployment:
             f"this command makes no deployment: {where}: {first['msg']}",
             hint="correct the value in the command",
         ) from e
-    render_env(deployment, work.release)
     return deployment
 
 

@@ -45,6 +45,7 @@ def test_golden(case: dict[str, Any]) -> None:
 WORDS = st.text("abcXYZ019-_./ \"'{}", min_size=1, max_size=12).filter(
     lambda t: t.strip() == t and t[0] != "-"
 )
+REPOS = st.from_regex(r"[A-Za-z0-9_.]{1,6}/[A-Za-z0-9_.-]{1,9}", fullmatch=True)
 COUNTS = st.integers(1, 9)
 
 
@@ -55,7 +56,7 @@ def drafts(draw: st.DrawFn, engine: str) -> dict[str, Any]:
         return {}
     draft: dict[str, Any] = {"method": method}
     if method in {"draft_model", "eagle", "eagle3"}:
-        draft["model"] = {"repo": draw(WORDS), "revision": draw(st.sampled_from(["main", "b" * 40]))}
+        draft["model"] = {"repo": draw(REPOS), "revision": draw(st.sampled_from(["main", "b" * 40]))}
     draft["num_speculative_tokens"] = draw(COUNTS)
     if method == "ngram" and draw(st.booleans()):
         draft |= {"prompt_lookup_max": 4, "prompt_lookup_min": draw(st.integers(1, 4))}
@@ -226,12 +227,6 @@ def test_secrets_never_enter_argv(words: tuple[str, ...]) -> None:
         argv("0.33.0", extra_args=words)
 
 
-@pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN"])
-def test_secrets_never_enter_the_plain_environment(name: str) -> None:
-    with pytest.raises(UsageError, match="is a secret"):
-        render_env(make(env={name: "x"}), CATALOGUE.release("vllm", "0.33.0"))
-
-
 @pytest.mark.parametrize("words", [("--port", "9"), ("-tp", "2"), ("--tensor_parallel_size=2",)])
 def test_extra_args_may_not_repeat_a_field(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="extra_args repeats"):
@@ -244,8 +239,6 @@ def test_environment() -> None:
     assert "VLLM_CPU_OMP_THREADS_BIND" not in render_env(make(tensor_parallel=2), release)
     cpu = render_env(make(device="cpu", tensor_parallel=2), release)
     assert cpu["VLLM_CPU_OMP_THREADS_BIND"] == "0|1"
-    with pytest.raises(UsageError, match="is empty"):
-        render_env(make(env={"VLLM_CPU_KVCACHE_SPACE": ""}), release)
 
 
 # --- reading ----------------------------------------------------------------------------------------------

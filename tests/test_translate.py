@@ -43,7 +43,7 @@ def test_argv_is_of_that_release_alone(case: dict[str, Any]) -> None:
     found = run(case)
     parsed = parse(found.argv, release)
     assert set(parsed.extra_args) <= set(found.deployment.extra_args)
-    assert parsed.roles["model"] == found.deployment.target.label
+    assert parsed.roles["model"] in {found.deployment.target.repo, found.deployment.target.path}
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda c: c["name"])
