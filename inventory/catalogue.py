@@ -29,6 +29,7 @@ __all__ = [
     "EngineRelease",
     "Env",
     "Flag",
+    "Known",
     "MethodRow",
     "Metric",
     "Piece",
@@ -164,6 +165,12 @@ class RetiredKey(_Row):
     becomes: str | None = None
 
 
+class Known(_Row):
+    """Flags that no role stands for and that a version has."""
+
+    flags: tuple[str, ...]
+
+
 class RetiredEnv(_Row):
     """An environment variable that only some versions read."""
 
@@ -268,6 +275,7 @@ class Engine(BaseModel):
     metric: tuple[Metric, ...] = ()
     env: tuple[Env, ...] = ()
     piece: tuple[Piece, ...] = ()
+    known: tuple[Known, ...] = ()
 
 
 RowT = TypeVar("RowT", bound=_Row)
@@ -301,6 +309,8 @@ class EngineRelease:
     metrics: Mapping[str, str]
     env: tuple[Env, ...]
     pieces: tuple[Piece, ...]
+    #: Other flags this version has.
+    others: frozenset[str]
     note: str = ""
 
     @property
@@ -423,6 +433,7 @@ def _release(data: Engine, version: Version, stack: Stack) -> EngineRelease:
         metrics={m.role: m.name for m in held(data.metric)},
         env=held(data.env),
         pieces=held(data.piece),
+        others=frozenset(f for k in held(data.known) for f in k.flags),
         note=note,
     )
 

@@ -19,6 +19,7 @@ from inventory.command import SECRET_FLAGS, render, spell
 from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
+from inventory.nearest import did_you_mean
 from inventory.roles import FIELDS, Node, roles_of
 from inventory.snippet import LONGEST, Command, Note, Snippet, read_snippet
 
@@ -266,11 +267,27 @@ def _retired(work: Work) -> None:
                 tail = [str(item.value)] if row.takes_value and len(row.becomes) == 1 else []
                 work.added += [*row.becomes, *tail]
     for item in work.unknown:
-        if work.same_engine:
-            work.added += item.written
-            work.note("other", item.flag, item.why or "not in the catalogue: kept as it stands")
-        else:
-            work.note("removed", item.flag, f"a flag of {work.source.engine}; no equivalent is catalogued")
+        _unknown(work, item)
+
+
+def _unknown(work: Work, item: Item) -> None:
+    """A flag no role stands for: kept where this release has it, or where nobody knows."""
+    rows = [k for k in work.source.known if _positive(item.flag) in k.flags]
+    if not work.same_engine:
+        work.note("removed", item.flag, f"a flag of {work.source.engine}; no equivalent is catalogued")
+    elif any(row.holds(work.version) for row in rows):
+        work.added += item.written
+    elif rows:
+        work.note("removed", item.flag, f"{work.here} lacks it (seen in {work.source.engine} {rows[0].spec})")
+    else:
+        near = did_you_mean(item.flag, work.release.others | {f.flag for f in work.release.flags.values()})
+        work.added += item.written
+        text = item.why or "not in the catalogue: kept as it stands"
+        work.note("other", item.flag, f"{text}; {near}" if near and not item.why else text)
+
+
+def _positive(flag: str) -> str:
+    return "--" + flag.removeprefix("--no-") if flag.startswith("--no-") else flag
 
 
 def _fields(work: Work) -> None:
