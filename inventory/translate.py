@@ -4,6 +4,7 @@
 catalogue, which repositories exist from the catalogue of pairs. Every difference becomes a note.
 """
 
+import difflib
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from inventory.command import SECRET_FLAGS, render, spell
 from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
-from inventory.nearest import did_you_mean
 from inventory.roles import FIELDS, Node, roles_of
 from inventory.snippet import LONGEST, Command, Note, Snippet, read_snippet
 
@@ -280,10 +280,11 @@ def _unknown(work: Work, item: Item) -> None:
     elif rows:
         work.note("removed", item.flag, f"{work.here} lacks it (seen in {work.source.engine} {rows[0].spec})")
     else:
-        near = did_you_mean(item.flag, work.release.others | {f.flag for f in work.release.flags.values()})
+        names = work.release.others | {f.flag for f in work.release.flags.values()}
+        near = next(iter(difflib.get_close_matches(item.flag, sorted(names), 1, cutoff=0.85)), "")
         work.added += item.written
         text = item.why or "not in the catalogue: kept as it stands"
-        work.note("other", item.flag, f"{text}; {near}" if near and not item.why else text)
+        work.note("other", item.flag, f"{text}; did you mean {near}?" if near and not item.why else text)
 
 
 def _positive(flag: str) -> str:

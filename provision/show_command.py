@@ -73,14 +73,16 @@ def show_engines(engine: str | None, version: str | None, *, as_json: bool) -> N
     catalogue = load_catalogue()
     names = [catalogue.engine(engine).engine] if engine else list(catalogue.engines)
     if version:
-        releases = [catalogue.release(engine or "vllm", version)]
+        having = [n for n in names if version in catalogue.releases(n)] or names[:1]
+        releases = [catalogue.release(n, version) for n in having]
     else:
         releases = [catalogue.release(n, s.examined) for n in names for s in catalogue.engine(n).stack]
     facts = [_facts(r, full=bool(version)) for r in releases]
     if as_json:
         _document(engines=facts)
     elif version:
-        _print_release(facts[0])
+        for one in facts:
+            _print_release(one)
     else:
         _print_releases(facts)
 
