@@ -20,10 +20,14 @@ from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
 from inventory.model import Host, ModelRef
+from inventory.roles import Node
+from inventory.translate import snippet_text, write_deployment
+from inventory.translate import translate as translate_command
 from provision import wheellock
 from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
+from provision.show_command import show_command, show_engines, show_translation
 
 ROOT = Path(__file__).resolve().parent
 
@@ -446,6 +450,74 @@ def facts(
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return run.facts(_select(host, inventory), save, flags)
+
+
+@command(
+    help={
+        "deployment": "Name or file of the deployment.",
+        "engine-version": "Exact version. Default: the deployment's own; auto is the newest locked one.",
+        "node-rank": "Which machine of a deployment over several: 0 is the head.",
+        "head-address": "Where rank 0 of such a deployment is reached.",
+        "json": "One JSON document.",
+    },
+    name="command",
+)
+def command_line(
+    c: Context,
+    deployment: str | None = None,
+    engine_version: str | None = None,
+    node_rank: int = 0,
+    head_address: str | None = None,
+    json: bool = False,
+) -> None:
+    """The exact command that serves a deployment, for any catalogued engine version."""
+    node = Node(node_rank, head_address) if head_address else None
+    show_command(load_deployment(deployment or ""), engine_version, node=node, as_json=json)
+
+
+@command(
+    help={
+        "command": "The command or snippet, quoted.",
+        "file": "Read it from this file; - reads standard input.",
+        "engine": "vllm or sglang: translate for this one. Default: the command's own.",
+        "engine-version": "For this version. Default: the newest catalogued.",
+        "write": "Also write it as a deployment of this name, inventory/deployments/NAME.yml.",
+        "json": "One JSON document: argv, deployment, notes.",
+    }
+)
+def translate(
+    c: Context,
+    command: str | None = None,
+    file: str | None = None,
+    engine: str | None = None,
+    engine_version: str | None = None,
+    write: str | None = None,
+    json: bool = False,
+) -> None:
+    """What a command someone found becomes for the engine version wanted, with a note per change.
+
+    Reads vllm serve, python -m vllm.entrypoints..., sglang.launch_server, whole shell snippets and docker run
+    lines, of any age. Runs nothing and asks no network.
+    """
+    found = translate_command(
+        snippet_text(command, file), engine=engine, engine_version=engine_version, name=write
+    )
+    written = write_deployment(found.deployment, found.notes) if write else None
+    show_translation(found, written, as_json=json)
+
+
+@command(
+    help={
+        "engine": "Only this engine: vllm or sglang.",
+        "engine-version": "Everything known of one version: pins, flags, methods, what it lacks.",
+        "json": "One JSON document.",
+    }
+)
+def engines(
+    c: Context, engine: str | None = None, engine_version: str | None = None, json: bool = False
+) -> None:
+    """The engine catalogue: torch, CUDA, driver floor, Python and draft methods of each version."""
+    show_engines(engine, engine_version, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:
