@@ -27,6 +27,7 @@ def run(action: str, host: str, what: str, **options: Any) -> int:
             f"no such lab action {action!r}" if action else "which lab action?",
             hint=f"invoke lab {' | '.join(actions)}, e.g. invoke lab up --hosts 2",
         )
+    options |= {name: parse_size(options[name]) for name in ("size", "memory")}
     require_lab()
     return actions[action](host, what, options)
 
@@ -40,9 +41,7 @@ def up(host: str, what: str, options: Options) -> int:
         name=options["lab"],
         release=options["release"],
         yes=options["yes"],
-        **{k: options[k] for k in ("profile", "os", "user", "sudo")},
-        size=parse_size(options["size"]),
-        memory=parse_size(options["memory"]),
+        **{k: options[k] for k in ("profile", "os", "user", "sudo", "size", "memory")},
     )
     say_to_stderr(f"{len(names)} up in {time.monotonic() - began:.1f} s")
     return _print_status([lab], options["json"])

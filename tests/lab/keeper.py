@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 def keep(home: Path) -> int:
     """Returns how the last boot ended: minus the signal that ended the host's PID 1."""
     host = json.loads((home / "host.json").read_text())
-    for group in host["cgroups"]:
+    for group in json.loads((home / "cgroups.json").read_text()):
         Path(group, "cgroup.procs").write_text(str(os.getpid()))
     pipe = kernel_log.open_pipe(home / "kmsg")  # held open for the host's life
     while True:
