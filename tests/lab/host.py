@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from inventory.errors import ChangeFailed, UsageError
 from tests.lab import cgroups, faults, kernel_log, mounts
 from tests.lab.access import make_key
 from tests.lab.card import sim
-from tests.lab.keeper import REPOSITORY
+from tests.lab.keeper import PYTHON, REPOSITORY
 from tests.lab.profiles import Profile, parse
 from tests.lab.rootfs import os_release
 
@@ -172,7 +171,7 @@ class LabHost:
     # ---- making and unmaking -------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether it was made to the end and its disk is still there (one in memory dies with the machine)."""
+        """Whether it was made to the end and its disk is there (one in memory goes with the machine)."""
         return (self.home / "host.json").exists() and (self.home / "disk/upper").is_dir()
 
     def make(self, layers: list[Path]) -> None:
@@ -251,7 +250,7 @@ class LabHost:
         cgroups.limit_memory(self.lab.name, self.name, self.spec.memory)
         self.lab.network.set_link(self.spec.number, up="link-down" not in faults.active(self))
         # setsid's fork leaves the keeper to init: it outlives us and is nobody's zombie.
-        keeper = ["setsid", "--fork", sys.executable, "-m", "tests.lab.keeper", str(self.home)]
+        keeper = ["setsid", "--fork", *PYTHON, "-m", "tests.lab.keeper", str(self.home)]
         with (self.home / "console.log").open("ab") as console:
             subprocess.run(
                 keeper,
