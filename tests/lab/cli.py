@@ -76,9 +76,9 @@ def fault(host: str, what: str, options: Options) -> int:
     """Make WHAT go wrong on HOST; without WHAT, list what can."""
     if not what:
         for name, known in FAULTS.items():
-            print(f"{name:18} {known.says.format(value=known.default)}" if known.says else name)
+            print(f"{name:20} {known.says.format(value=known.default)}".rstrip())
         for name in fault_names():
-            print(f"gpu:{name:14} {parse('h200x2+' + name).says[-1]}")
+            print(f"gpu:{name:16} {parse('h200x2+' + name).says[-1]}")
         return 0
     say_to_stderr(Lab.load(options["lab"]).fault(_given(host, "fault"), what, options["value"]))
     return 0

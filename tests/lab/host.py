@@ -153,7 +153,7 @@ class LabHost:
         sim.make_nodes(self.home / "sim", root / "dev", after)
         for unit in after.enable:
             self.run(["systemctl", "restart", unit], check=False)
-        kernel_log.say(self.home, after.kernel_log)
+        kernel_log.say(self.home, [line for line in after.kernel_log if line not in before.kernel_log])
 
     def _change_driver(self, before: Profile, after: Profile) -> None:
         script = ["export DEBIAN_FRONTEND=noninteractive"]
@@ -246,7 +246,7 @@ class LabHost:
             return
         self.lab.network.add_host(self.name, self.spec.number)
         groups = cgroups.create(self.lab.name, self.name)
-        write_json(self.home / "cgroups.json", [str(p) for p in groups])
+        write_json(self.home / "cgroups.json", groups)
         cgroups.limit_memory(self.lab.name, self.name, self.spec.memory)
         self.lab.network.set_link(self.spec.number, up="link-down" not in faults.active(self))
         # setsid's fork leaves the keeper to init: it outlives us and is nobody's zombie.
