@@ -307,6 +307,7 @@ def lab(
         "all": all,
         "json": json,
         "yes": yes,
+        "value": value,
     }
     return cli.run(action or "", host or "", what or "", **options)
 
