@@ -20,7 +20,7 @@ _SIZES = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0, "": 2**-30}
 #: Spellings of one setting: command line, Python, config dump, prose. One group, the value.
 _OPTIONS = {
     "tp": (
-        r"(?:tensor[-_]parallel[-_]size|tp[-_]size|tensor_parallel)['\"]?[ =:]{1,3}['\"]?(\d+)",
+        r"(?<!draft[-_])(?:tensor[-_]parallel[-_]size|tp[-_]size|tensor_parallel)['\"]?[ =:]{1,3}['\"]?(\d+)",
         r"(?<![\w-])-{1,2}tp[ =](\d+)",
         r"\btp[ =]?(\d+)\b",
         r"tensor[- ]parallel(?:ism)?(?: size)?(?: of)? (\d+)",
@@ -92,6 +92,12 @@ class Case:
 
     def has(self, *marks: str) -> bool:
         return any(self.first(m) is not None for m in marks)
+
+    @cached_property
+    def failed(self) -> bool:
+        """Some exception other than "the engine failed, see above"."""
+        lines = {h.line for h in self.all("symptom.engine")}
+        return any(h.line not in lines for h in self.all("exception"))
 
     def before(self, mark: str, hit: Hit) -> bool:
         """The mark was seen earlier in the same start as this hit."""

@@ -144,4 +144,8 @@ def _siblings(plain: str, spec: str) -> bool:
     a, b = different[0]
     if _RATE.search(b) or _LENGTH.search(b) or _WITHOUT.search(b) or not _WITH.search(b):
         return False
-    return _WITHOUT.sub("", a).strip("_") == _WITH.sub("", b).strip("_")
+    return _stem(a) == _stem(b)
+
+
+def _stem(name: str) -> str:
+    return _WITH.sub("", _WITHOUT.sub("", name)).strip("_")

@@ -69,6 +69,10 @@ def _frames(hit: Hit) -> str:
     return "\n".join(lines).lower()
 
 
+def _near(hit: Hit) -> str:
+    return "\n".join(c.text for c in (*hit.before[-8:], *hit.after[:4])).lower()
+
+
 def _is_frame(text: str) -> bool:
     return (
         text.startswith(('File "', "return ", "buffer =")) or "pin_memory" in text or " in compute_" in text
@@ -143,6 +147,8 @@ def _oom(case: Case) -> Iterator[Candidate]:
         if re.search(r"Failed to create unquantized|warming up (?:the )?(?:sampler|pooler)", hit.text):
             continue
         where = phase(case, hit)
+        if "pin_memory" in _near(hit) and case.said(r"pinned|wsl|swap[-_]space|offload|local_cpu"):
+            where = "pinned"
         values = _numbers(case, hit)
         for cause, strength in _causes(case, hit, where):
             extra = _weights_values(values) if cause == "oom-weights-load" else _spec_values(values)
@@ -297,7 +303,8 @@ def _kv_budget(case: Case) -> dict[str, str]:
     """utilization that would give a KV cache, from what the engine printed."""
     values: dict[str, str] = {}
     util = case.util or 0.9
-    values |= {"util": f"{util:g}"}
+    if case.util:
+        values["util"] = f"{util:g}"
     if util < 0.93:
         values["util_up"] = f"{min(0.95, util + 0.1):.2f}"
     take, budget = case.last("weights.take"), case.last("budget")
@@ -420,12 +427,12 @@ def _ram(case: Case) -> Iterator[Candidate]:
             rss = {"rss_gib": f"{int(hit.groups['rss_kb']) / 2**20:.1f}"}
             yield Candidate("host-ram-oom", 3, case.evidence(hit), rss, hit.line, -1)
     hit9 = case.first("signal9")
-    if hit9 is None or case.has("start-timeout", "shutdown"):
+    if hit9 is None or case.has("start-timeout") or case.before("shutdown", hit9):
         return
     full = case.said(r"ram|host memory|swap|memory limit|mem_limit|memorymax|oom")
     yield Candidate(
         "host-ram-oom",
-        2 if full or case.has("load.begin") else 2,
+        3 if full else 2,
         case.evidence(hit9),
         {},
         hit9.line,
@@ -459,7 +466,7 @@ def _registration(case: Case) -> Iterator[Candidate]:
 
 def _pinned(case: Case) -> Iterator[Candidate]:
     for hit in case.all("cuda.invalid-argument"):
-        near = "\n".join(c.text for c in (*hit.before[-8:], *hit.after[:4])).lower()
+        near = _near(hit)
         if re.search(r"pin_memory ?= ?true|\.pin_memory\(|cudahostalloc|pinned", near) or case.said(
             r"pin(?:ned|_memory)|local_cpu_size"
         ):

@@ -13,12 +13,12 @@ _VISION = r"vision|visual|\bvit\b|-vl\b|vlm|multimodal|glm-4\.\d?v|\dv\b|internv
 _FP8_FULL = {2, 4, 8, 16, 32}
 
 
-def _sizes(number: int, case: Case, *, step: int = 1) -> dict[str, str]:
-    """Valid sizes for a number, and the best one that fits the GPUs and the wish."""
-    most = max(case.gpus, case.tp, 8)
-    fits = divisors(number, most=most, step=step)
-    wish = case.tp or most
-    best = max((n for n in fits if n <= wish), default=1)
+def _sizes(number: int, case: Case, *, step: int = 1, tp: int = 0) -> dict[str, str]:
+    """Valid sizes for a number, and the best up to the wish: a power of two (KV heads mostly are) if any."""
+    wish = tp or case.tp or case.gpus or 8
+    fits = divisors(number, most=max(case.gpus, wish, 8), step=step)
+    small = [n for n in fits if n <= wish]
+    best = max((n for n in small if n & (n - 1) == 0 and n > 1), default=max(small, default=1))
     return {"tp_valid": ", ".join(map(str, fits)) or "1", "tp_best": str(best)}
 
 
@@ -33,7 +33,8 @@ def _tp(case: Case, hit: Hit) -> int:
 def _heads(case: Case) -> Iterator[Candidate]:
     for hit in case.all("heads"):
         heads = int(hit.groups.get("heads", hit.groups.get("heads2", case.option("heads") or 0)))
-        values = {"heads": str(heads), "tp": str(_tp(case, hit)), **_sizes(heads, case)} if heads else {}
+        tp = _tp(case, hit)
+        values = {"heads": str(heads), "tp": str(tp), **_sizes(heads, case, tp=tp)} if heads else {}
         yield Candidate("tp-heads-indivisible", 3, case.evidence(hit), values, hit.line, hit.start)
     for hit in case.all("experts"):
         heads = case.number("heads")
@@ -60,7 +61,7 @@ def _not_divisible(case: Case) -> Iterator[Candidate]:
         number, by = int(hit.groups["a"]), int(hit.groups["b"])
         near = "\n".join(c.text for c in (*hit.before[-60:], *hit.after[:6])).lower()
         for cause, strength in _which(case, number, by, near):
-            values = {"tp": str(by), **_named(cause, number, case)}
+            values = {"tp": str(by), **_named(cause, number, case, by)}
             yield Candidate(cause, strength, case.evidence(hit), values, hit.line, hit.start)
 
 
@@ -85,11 +86,11 @@ def _which(case: Case, number: int, by: int, near: str) -> Iterator[tuple[str, i
         yield "tp-kv-heads-indivisible", 1
 
 
-def _named(cause: str, number: int, case: Case) -> dict[str, str]:
+def _named(cause: str, number: int, case: Case, tp: int) -> dict[str, str]:
     if cause == "tp-quant-group-indivisible":
-        return {"size": str(number), "group": "128", **_sizes(number, case, step=128)}
+        return {"size": str(number), "group": "128", **_sizes(number, case, step=128, tp=tp)}
     name = {"tp-vocab-indivisible": "vocab", "tp-kv-heads-indivisible": "kv_heads"}.get(cause, "heads")
-    return {name: str(number), **_sizes(number, case)}
+    return {name: str(number), **_sizes(number, case, tp=tp)}
 
 
 def _bare_assert(case: Case) -> Iterator[Candidate]:
@@ -185,13 +186,13 @@ def _hang(case: Case) -> Iterator[Candidate]:
             "tp-p2p-hang-iommu-acs", 3 if init else 2, case.evidence(init, zero), {}, zero.line, zero.start
         )
     said = case.said(r"hang|stuck|never (?:returns|completes|finishes)|freez|no (?:progress|output)")
-    if init and said and not case.has("exception"):
+    if init and said and not case.failed:
         yield Candidate("tp-p2p-hang-iommu-acs", 2, case.evidence(init), {}, init.line, init.start)
     if case.said(r"\bacs\b|iommu") and (said or init or case.has("hang.shm")):
         fact = case.said(r"[^\n]{0,80}(?:\bacs\b|iommu)[^\n]{0,80}")
         yield Candidate("tp-p2p-hang-iommu-acs", 3, (case.fact("text", fact[0] if fact else "iommu"),))
     waits = case.all("hang.shm")
-    if len(waits) >= 2 and not case.has("ready", "exception") and (case.tp > 1 or init):
+    if len(waits) >= 2 and not case.has("ready") and not case.failed and (case.tp > 1 or init):
         yield Candidate(
             "tp-p2p-hang-iommu-acs", 2, case.evidence(*waits[-2:]), {}, waits[0].line, waits[0].start
         )

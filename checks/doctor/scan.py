@@ -203,7 +203,7 @@ class _Lines:
         for _ in range(2):
             begin, end = self._next(end)
             more = self.cleaned(begin, end) if end > begin else None
-            if more is None or not continues(more):
+            if more is None or not continues(joined, more):
                 break
             for glue in (" ", ""):
                 wider = Clean(joined.text + glue + more.text, here.proc, here.level, here.prefixed)

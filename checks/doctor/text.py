@@ -14,10 +14,11 @@ _PREFIX = re.compile(
     r"\s*(?:"
     # journald short: Nov 30 12:00:00 host unit[123]:
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [^\s:]{1,64} [^\s:\[\]]{1,64}(?:\[\d{1,8}\])?: "
+    # SGLang: [2026-01-01 10:00:00 DP0 TP1]
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{1,4}){1,5}\]"
     # ISO time stamps: journald -o short-iso, docker -t, containerd, python logging
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"(?: [\w.-]{1,64} [\w@.:-]{1,64}\[\d{1,8}\]:)?(?: std(?:out|err) [FP])?(?= |$)"
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{1,4}){1,5}\]"
     # docker compose / kubectl --prefix
     r"|[\w.-]{1,64}\s{1,40}\| "
     r"|\[pod/[^\]\s]{1,200}\] "
@@ -35,9 +36,12 @@ _PREFIX = re.compile(
     r"|- (?=[\w.]{1,80} - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - )[\w.]{1,80} - "
     r"|(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: - |:\s{1,12}(?=\S))"
     r"|[│|](?= )"
+    # docker's json-file, logfmt
+    r"|\{\"log\": ?\"|(?:(?:level|ts|time|caller|logger)=\S{1,80} ){1,4}msg=\"?"
     r")"
 )
 _NOISE = re.compile(r"\s*[│|]?\s*$")
+_JSON_TAIL = re.compile(r'(?:\\n)?", ?"(?:stream|time|attrs)": ?"[^{}]{0,200}\}?\s*$')
 _FRESH = re.compile(
     r"Traceback|File \"|[\w.]{1,80}(?:Error|Exception|Warning|Exit)\b|\S{1,40}\[\d+\]:|\$ |>>> "
 )
@@ -64,10 +68,18 @@ def clean(line: str) -> Clean:
         at = found.end()
         proc = found["proc"] or found["rank"] or proc
         level = found["level"] or found["word"] or level
+    if line.startswith(('{"log":"', '{"log": "')):
+        line = _JSON_TAIL.sub("", line).replace('\\"', '"').replace("\\t", " ")
     text = _NOISE.sub("", line[at:]) if line[-1:] in "│| \t\r" else line[at:]
+    if "msg=" in line[:at]:
+        text = text.rstrip('"')
     return Clean(text.strip(), proc.strip("()[]"), level, at > 0)
 
 
-def continues(line: Clean) -> bool:
-    """True when this line can be the rest of a message that a terminal or pager wrapped."""
-    return bool(line.text) and not line.prefixed and _FRESH.match(line.text) is None
+def continues(first: Clean, line: Clean) -> bool:
+    """True when ``line`` can be the rest of a message that was wrapped or written on two lines."""
+    if not line.text or _FRESH.match(line.text):
+        return False
+    if not line.prefixed:
+        return True
+    return line.proc == first.proc and line.level == first.level and first.text[-1:] not in ".!:)]}"
