@@ -1,7 +1,7 @@
 """One pass over a log: literal anchors find candidate lines, regular expressions decide.
 
-Cost is bounded whatever the log holds: lines are cut at LINE_CAP around the anchor, each signature looks
-at no more than the first and last PER_ANCHOR places of a window and keeps no more than KEEP hits a start.
+Cost is bounded whatever the log holds: lines are cut at LINE_CAP around the anchor, a window tries some
+BUDGET expressions (the first and last places of each anchor), a signature keeps the first and last KEEP hits.
 """
 
 import re
@@ -16,11 +16,14 @@ from checks.doctor.text import Clean, clean, continues
 
 __all__ = ["Hit", "LogView", "scan"]
 
-LINE_CAP = 6000
-PER_ANCHOR = 150
+LINE_CAP = 2400
+BUDGET = 4000
+PER_ANCHOR = (3, 100)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
+#: An anchor's longest word is looked for in the window's vocabulary first: that is some 50 times smaller.
+_WORD = re.compile(r"[a-z_]{3,}")
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,11 @@ def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
         self.by_anchor: dict[str, list[Signature]] = {}
+        self.piece: dict[str, str] = {}
         for sig in signatures:
             for anchor in sig.anchors:
                 self.by_anchor.setdefault(anchor, []).append(sig)
+                self.piece[anchor] = max(_WORD.findall(anchor), key=len, default="")
         self.view = LogView()
 
     def run(self, blocks: Iterable[bytes]) -> LogView:
@@ -98,27 +103,26 @@ class _Scanner:
     def _window(self, window: Window) -> None:
         low = window.text.lower()
         flat = low.replace("\n", " ").replace("\r", " ")
+        words = "\n".join(set(_WORD.findall(low)))
         lines = _Lines(window)
+        present = [a for a in self.by_anchor if self.piece[a] in words and a in flat]
+        most = min(max(BUDGET // (2 * len(present) or 1), PER_ANCHOR[0]), PER_ANCHOR[1])
         tried: set[tuple[str, int]] = set()
-        for anchor, signatures in self.by_anchor.items():
-            if anchor not in flat:
-                continue
-            for begin, end in _places(flat, anchor, lines):
-                for sig in signatures:
+        for anchor in present:
+            for begin, end in _places(flat, anchor, lines, most):
+                for sig in self.by_anchor[anchor]:
                     if (sig.id, begin) not in tried:
                         tried.add((sig.id, begin))
                         self._try(sig, lines, begin, end)
 
     def _try(self, sig: Signature, lines: "_Lines", begin: int, end: int) -> None:
-        found, here = lines.search(sig.regex, begin, end)
+        found, here = lines.search(sig, begin, end)
         if found is None:
             return
         self.view.counts[sig.id] += 1
-        before, after = lines.around(begin, end) if sig.window else ((), ())
-        groups = {k: v for k, v in found.groupdict().items() if v is not None}
-        text = here.text if len(here.text) <= LINE_CAP else here.text[:LINE_CAP]
-        hit = Hit(sig, lines.number(begin), text, groups, here.proc, before, after)
-        self.view.hits.append(hit)
+        near = sig.window and self.view.counts[sig.id] % (KEEP * 8) <= 2 * KEEP
+        before, after = lines.around(begin, end) if near else ((), ())
+        self.view.hits.append(Hit(sig, lines.number(begin), here.text, found, here.proc, before, after))
         if self.view.counts[sig.id] % (KEEP * 8) == 0:
             self._thin(sig)
 
@@ -139,19 +143,20 @@ def _in_start(hit: Hit, start: int) -> Hit:
     return Hit(hit.sig, hit.line, hit.text, hit.groups, hit.proc, hit.before, hit.after, start)
 
 
-def _places(flat: str, anchor: str, lines: "_Lines") -> list[tuple[int, int]]:
-    """Line extents that hold the anchor: the first and the last PER_ANCHOR of the window's own part."""
+def _places(flat: str, anchor: str, lines: "_Lines", most: int) -> list[tuple[int, int]]:
+    """Line extents that hold the anchor: the first and the last ``most`` of the window's own part."""
     spans: dict[int, int] = {}
-    at = flat.find(anchor, lines.window.begin, lines.window.end)
-    while at >= 0 and len(spans) < PER_ANCHOR:
+    stop = lines.window.end + len(anchor) - 1
+    at = flat.find(anchor, lines.window.begin, stop)
+    while at >= 0 and len(spans) < most:
         begin, end = lines.extent(at)
         spans[begin] = end
-        at = flat.find(anchor, max(end, at + 1), lines.window.end)
+        at = flat.find(anchor, max(end, at + 1), stop)
     if at < 0:
         return list(spans.items())
     tail: dict[int, int] = {}
-    at = flat.rfind(anchor, at, lines.window.end)
-    while at >= 0 and len(tail) < PER_ANCHOR:
+    at = flat.rfind(anchor, at, stop)
+    while at >= 0 and len(tail) < most:
         begin, end = lines.extent(at)
         if begin in spans:
             break
@@ -172,11 +177,11 @@ class _Lines:
     def extent(self, at: int) -> tuple[int, int]:
         """Begin and end of the line around ``at`` (a carriage return ends a line too), cut to LINE_CAP."""
         text = self.text
-        begin = max(text.rfind("\n", 0, at), text.rfind("\r", max(0, at - LINE_CAP), at)) + 1
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        turn = text.find("\r", at, min(end, at + LINE_CAP))
-        end = turn if turn >= 0 else end
+        low, high = max(0, at - LINE_CAP), min(len(text), at + LINE_CAP)
+        begin = max(text.rfind("\n", low, at), text.rfind("\r", low, at))
+        begin = begin + 1 if begin >= 0 else low if low == 0 else at - LINE_CAP // 2
+        stops = [p for p in (text.find("\n", at, high), text.find("\r", at, high)) if p >= 0]
+        end = min(stops, default=high)
         if end - begin > LINE_CAP:
             begin, end = max(begin, at - LINE_CAP // 2), min(end, at + LINE_CAP // 2)
         return begin, end
@@ -193,10 +198,10 @@ class _Lines:
             self._clean[key] = clean(self.text[begin:end])
         return self._clean[key]
 
-    def search(self, regex: re.Pattern[str], begin: int, end: int) -> tuple[re.Match[str] | None, Clean]:
+    def search(self, sig: Signature, begin: int, end: int) -> tuple[dict[str, str] | None, Clean]:
         """Match the line, or the line joined with what a terminal wrapped onto the next two."""
         here = self.cleaned(begin, end)
-        found = regex.search(here.text)
+        found = sig.match(here.text)
         if found is not None or end - begin < WRAP_WIDTH:
             return found, here
         joined = here
@@ -207,7 +212,7 @@ class _Lines:
                 break
             for glue in (" ", ""):
                 wider = Clean(joined.text + glue + more.text, here.proc, here.level, here.prefixed)
-                found = regex.search(wider.text)
+                found = sig.match(wider.text)
                 if found is not None:
                     return found, wider
             joined = Clean(joined.text + " " + more.text, here.proc, here.level, here.prefixed)
