@@ -39,7 +39,9 @@ def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[.
             if code:
                 raise Exit(code=code)
 
-        return task(positional=[], auto_shortflags=False, help=help or {}, **options)(run)
+        return task(
+            positional=options.pop("positional", []), auto_shortflags=False, help=help or {}, **options
+        )(run)
 
     return wrap
 
@@ -107,8 +109,12 @@ def doctor(
     return cli.show_diagnosis(inputs, as_json=json, save=save)
 
 
-@command(help={"name": "A code (MEM010) or a cause (kv-cache-too-small).", "json": "One JSON document."})
-def explain(c: Context, name: str, json: bool = False) -> int:
+@command(
+    positional=["name"],
+    optional=["name"],
+    help={"name": "A code (MEM010) or a cause (kv-cache-too-small).", "json": "One JSON document."},
+)
+def explain(c: Context, name: str = "", json: bool = False) -> int:
     """What a doctor's code means: what, why, example, fix."""
     from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
 

@@ -137,8 +137,13 @@ def read_bundle(path: Path) -> Inputs:
         unit=text.get("unit.service"),
         metrics=text.get("metrics.txt"),
     )
-    keys = ("engine", "engine_version", "host")
-    return replace(inputs, drift=tuple(meta.get("drift", ())), **{k: str(meta.get(k, "")) for k in keys})
+    return replace(
+        inputs,
+        engine=str(meta.get("engine", "")),
+        engine_version=str(meta.get("engine_version", "")),
+        host=str(meta.get("host", "")),
+        drift=tuple(map(str, meta.get("drift", ()))),
+    )
 
 
 def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

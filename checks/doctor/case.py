@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from checks.doctor.metrics import Metrics
+from checks.doctor.patterns import option, prose
 from checks.doctor.scan import Hit, LogView
 from checks.doctor.unit import Unit
 from checks.facts import HostFacts, Known
@@ -16,50 +17,6 @@ from checks.outcome import Evidence
 __all__ = ["Case", "divisors", "gib"]
 
 _SIZES = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0, "": 2**-30}
-
-#: Spellings of one setting: command line, Python, config dump, prose. One group, the value.
-_OPTIONS = {
-    "tp": (
-        r"(?<!draft[-_])(?:tensor[-_]parallel[-_]size|tp[-_]size|tensor_parallel)['\"]?[ =:]{1,3}['\"]?(\d+)",
-        r"(?<![\w-])-{1,2}tp[ =](\d+)",
-        r"\btp[ =]?(\d+)\b",
-        r"tensor[- ]parallel(?:ism)?(?: size)?(?: of)? (\d+)",
-        r"\b(\d+) tensor[- ]parallel",
-    ),
-    "pp": (r"(?:pipeline[-_]parallel[-_]size|pp[-_]size)['\"]?[ =:]{1,3}(\d+)", r"(?<![\w-])-pp[ =](\d+)"),
-    "ep": (r"\bep[-_]size[ =:]{1,3}(\d+)",),
-    "util": (
-        r"gpu[-_]memory[-_]utilization['\"]?[ =:]{1,3}([01]?\.\d+|1(?:\.0+)?)",
-        r"\butilization (0?\.\d+)",
-    ),
-    "fraction": (r"mem[-_]fraction[-_]static['\"]?[ =:]{1,3}([01]?\.\d+)",),
-    "max_model_len": (
-        r"(?<!speculative[-_])(?<!draft[-_])(?:max[-_]model[-_]len|context[-_]length|max_seq_len)['\"]?[ =:]{1,3}(\d+)",
-    ),
-    "seqs": (r"(?:max[-_]num[-_]seqs|max[-_]running[-_]requests)['\"]?[ =:]{1,3}(\d+)",),
-    "k": (
-        r"(?:num[-_]speculative[-_]tokens|num_spec_tokens|speculative[-_]num[-_]draft[-_]tokens)['\"]?[ =:]{1,3}(\d+)",
-        r"(\d+) speculative tokens",
-    ),
-    "topk": (r"(?:speculative[-_])?eagle[-_]topk['\"]?[ =:]{1,3}(\d+)", r"\btopk[ =:]{1,2}(\d+)"),
-    "steps": (r"speculative[-_]num[-_]steps['\"]?[ =:]{1,3}(\d+)",),
-    "draft_tp": (r"draft[-_]tensor[-_]parallel[-_]size['\"]?[ =:]{1,3}(\d+)",),
-    "port": (r"(?<![\w-])-{0,2}port['\"]?[ =:]{1,3}(\d{2,5})",),
-    "method": (
-        r"method['\"]?[ =:]{1,3}['\"]?([a-z][\w-]{2,30})",
-        r"speculative[-_]algorithm['\"]?[ =:]{1,3}['\"]?(\w+)",
-    ),
-    "heads": (r"num_attention_heads['\"]?[ =:]{1,3}(\d+)",),
-    "kv_heads": (
-        r"num_(?:key_value|kv)_heads['\"]?[ =:]{1,3}(\d+)",
-        r"\b(\d+) kv heads",
-        r"multi_query_group_num[ =:]{1,3}(\d+)",
-    ),
-}
-_SPEC = re.compile(
-    r"speculative[-_]config(?:uration)?['\"]?[ =:]{1,3}(?!none)\S|speculative[-_](?:model|algorithm|draft)\S{0,40}[ =:]{1,3}['\"]?(?!none)\w"
-    r"|--spec-(?:method|model)|num[-_]speculative[-_]tokens|speculative tokens|\beagle-?3?\b|\bmtp\b|\bdspark\b|draft model"
-)
 
 
 @dataclass
@@ -133,7 +90,7 @@ class Case:
         lines = (f"{k}: {v if isinstance(v, str) else json.dumps(v)}" for k, v in self.facts.items())
         return "\n".join(lines).lower()[:50_000]
 
-    def said(self, pattern: str) -> re.Match[str] | None:
+    def said(self, pattern: str | re.Pattern[str]) -> re.Match[str] | None:
         """A lower-case pattern in the flat facts."""
         return re.search(pattern, self.prose)
 
@@ -159,8 +116,8 @@ class Case:
     def option(self, name: str) -> str:
         """A setting of the start ("tp", "util", ...), "" when nothing tells it."""
         for text in self.asked:
-            for pattern in _OPTIONS[name]:
-                found = re.search(pattern, text)
+            for pattern in option(name):
+                found = pattern.search(text)
                 if found:
                     return found[1]
         return ""
@@ -189,7 +146,7 @@ class Case:
     @cached_property
     def spec(self) -> bool:
         """The start asked for speculation."""
-        if any(_SPEC.search(t) for t in self.asked):
+        if any(prose("speculation").search(t) for t in self.asked):
             return True
         return bool(self.says("draft")) or self.has("draft.load", "spec.metrics")
 
@@ -208,6 +165,6 @@ def divisors(number: int, *, most: int = 64, step: int = 1) -> list[int]:
 
 
 def gib(text: str) -> float:
-    """ "4.64 GiB", "304.00 MiB" as GiB; 0 when it is neither."""
+    """Sizes like 4.64 GiB or 304.00 MiB as GiB; 0 when it is neither."""
     found = re.match(r"([\d.]+) ?([KMGT]?)i?B?", text)
     return float(found[1]) * _SIZES[found[2]] if found else 0.0

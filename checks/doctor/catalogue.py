@@ -22,7 +22,8 @@ STRENGTH = {"high": 3, "medium": 2, "low": 1}
 @dataclass(frozen=True)
 class FixStep:
     """One change of a code's fix. ``{name}`` in value, command, why is filled from the finding's values;
-    a step whose ``needs`` are not all known, or one of whose ``unless`` is known, is left out."""
+    a step whose ``needs`` are not all known, or one of whose ``unless`` is known, is left out.
+    """
 
     change: str
     value: str = ""
@@ -141,7 +142,7 @@ _KEEP_CASE = re.compile(r"\\.|\(\?P<\w+>|\(\?P=\w+\)")
 
 
 def _lowered(pattern: str) -> str:
-    """The expression in lower case, escapes (\\S, \\B) and group names left as they are."""
+    r"""The expression in lower case, escapes (\S, \B) and group names left as they are."""
     out, at = [], 0
     for found in _KEEP_CASE.finditer(pattern):
         out += [pattern[at : found.start()].lower(), found[0]]

@@ -42,7 +42,7 @@ def gather(
 def show_diagnosis(inputs: Inputs, *, as_json: bool = False, save: str = "") -> int:
     """Diagnose, print, and with ``save`` write the redacted bundle. Returns the exit code."""
     if save and inputs.log is not None:
-        inputs = replace(inputs, log=[b for b in inputs.log])
+        inputs = replace(inputs, log=list(inputs.log))
     report = diagnose(inputs)
     code = show_report(report, as_json=as_json)
     if save:

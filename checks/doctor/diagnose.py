@@ -61,8 +61,9 @@ def _look(inputs: Inputs, book: Catalogue) -> tuple[Case, list[Outcome]]:
         case.unit = parse_unit(inputs.unit)
     if inputs.metrics is not None:
         case.metrics = parse_metrics(inputs.metrics)
-    for name in ("facts", "unit", "metrics"):
-        outcomes.append(_seen(inputs, name, case))
+    if inputs.drift:
+        outcomes.append(Outcome("drift", Status.FINDINGS, why="; ".join(inputs.drift)))
+    outcomes += [_seen(inputs, name, case) for name in ("facts", "unit", "metrics")]
     return case, outcomes
 
 
@@ -169,9 +170,9 @@ def _explained(known: Mapping[str, Candidate], book: Catalogue) -> dict[str, str
     found: dict[str, str] = {}
     for cause, one in sorted(known.items(), key=lambda kv: (-kv[1].strength, _line(kv[1]))):
         for other in book.by_slug[cause].explains:
-            if other in known and other not in found and one.strength >= min(2, known[other].strength):
-                if found.get(cause) != other:
-                    found[other] = cause
+            strong = other in known and one.strength >= min(2, known[other].strength)
+            if strong and other not in found and found.get(cause) != other:
+                found[other] = cause
     return found
 
 
@@ -220,7 +221,7 @@ def _fill(template: str, values: Mapping[str, Any]) -> str:
 
 def _verdict(findings: list[Finding], outcomes: list[Outcome]) -> str:
     looked = [o.check for o in outcomes if o.status is Status.OK]
-    blind = [f"{o.check} ({o.why})" for o in outcomes if o.status is not Status.OK]
+    blind = [f"{o.check} ({o.why})" for o in outcomes if o.status in {Status.UNKNOWN, Status.CRASHED}]
     rest = f"; could not see {', '.join(blind)}" if blind else ""
     roots = [f for f in findings if f.root and f.slug != "unrecognised-failure"]
     if roots:

@@ -3,11 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 __all__ = ["MASK", "Redactor"]
 
 MASK = "[removed]"
 
+_NAMES = r"(?:api[-_]?keys?|token|secret(?:[-_]?key)?|passw(?:or)?d|passphrase|credentials?|auth[-_]?key)"
+_SETTING = (
+    r"((?<![A-Za-z])(?:--?)?(?:[\w.-]{0,40}[-_.])?" + _NAMES + r"['\"]?(?: {0,2}[=:] {0,2}| )\[?['\"]?)"
+    r"((?!none\b|null\b|true\b|false\b|\[removed\])[^\s'\",;}\]]{4,})"
+)
 #: kind -> pattern; group 1 (kept) precedes the secret, group 2 is the secret. No nested repetition.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("private key", r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([A-Za-z0-9+/=\s\\]{1,16000})"),
@@ -23,11 +29,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
         "url parameter",
         r"([?&](?:token|key|api_key|access_token|signature|sig|x-amz-[\w-]{1,30}|password)=)([^&\s'\"]{4,})",
     ),
-    (
-        "setting",
-        r"((?<![A-Za-z])(?:--?)?(?:[\w.-]{0,40}[-_.])?(?:api[-_]?keys?|token|secret(?:[-_]?key)?|passw(?:or)?d|passphrase|credentials?|auth[-_]?key)"
-        r"['\"]?(?: {0,2}[=:] {0,2}| )\[?['\"]?)((?!none\b|null\b|true\b|false\b|\[removed\])[^\s'\",;}\]]{4,})",
-    ),
+    ("setting", _SETTING),
 )
 _WORDS = re.compile(
     r"token|key|secret|passw|passphrase|bearer|basic|hf_|sk-|pk-|rk-|akia|asia|gh[pousr]_|glpat|github_pat|xox|eyj|://|credential|api_org",
@@ -50,7 +52,7 @@ class Redactor:
         if not _WORDS.search(text):
             return text
         for kind, pattern in self._kinds:
-            text = pattern.sub(lambda m, kind=kind: self._replace(m, kind), text)
+            text = pattern.sub(partial(self._replace, kind), text)
         return text
 
     def lines(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -65,7 +67,7 @@ class Redactor:
         if rest:
             yield self.text(rest.decode("utf-8", "replace")).encode()
 
-    def _replace(self, match: re.Match[str], kind: str) -> str:
+    def _replace(self, kind: str, match: re.Match[str]) -> str:
         if kind == "setting" and _SAFE_SETTING.match(match[2]):
             return match[0]
         self.removed[kind] += 1

@@ -1,6 +1,7 @@
 """A report as the JSON document and as text; a code's page for ``invoke explain``."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from checks.doctor.model import Report
 from checks.outcome import Finding, Status
 from inventory.errors import UsageError
 
-__all__ = ["code_page", "code_rows", "exit_code", "print_report", "report_json"]
+__all__ = ["code_page", "code_rows", "combine", "exit_code", "print_report", "report_json"]
 
 _COLOUR = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -22,6 +23,17 @@ def exit_code(report: Report) -> int:
         return 4
     looked = any(o.status in {Status.OK, Status.FINDINGS} for o in report.outcomes)
     return 0 if looked else 3
+
+
+def combine(reports: Iterable[Report]) -> Report:
+    """Reports of several hosts as one: findings by rank within a host, hosts in the order given."""
+    every = list(reports)
+    if len(every) == 1:
+        return every[0]
+    findings = tuple(f for r in every for f in r.findings)
+    ordered = tuple(sorted(findings, key=lambda f: not f.root))
+    verdict = "\n".join(r.verdict for r in every)
+    return Report(ordered, tuple(o for r in every for o in r.outcomes), verdict)
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -20,7 +20,7 @@ DRIVER_FLOOR = {11: 450, 12: 525, 13: 580}
 
 
 def _cuda_of(text: str) -> str:
-    """ "2.12.0+cu132" -> "13.2", "cu126" -> "12.6"."""
+    """CUDA version of a wheel name: 2.12.0+cu132 is 13.2, cu126 is 12.6."""
     found = re.search(r"cu(\d{2})(\d)\b", text)
     return f"{found[1]}.{found[2]}" if found else ""
 
@@ -173,7 +173,7 @@ def _xid_facts(case: Case) -> list[tuple[int, str, Evidence]]:
     out: list[tuple[int, str, Evidence]] = []
     for item in found if isinstance(found, list) else []:
         if isinstance(item, dict) and str(item.get("code", item.get("xid", ""))).isdigit():
-            number = int(item.get("code", item.get("xid")))
+            number = int(str(item.get("code", item.get("xid"))))
             out.append((number, str(item.get("pci", item.get("gpu", ""))), case.fact("xid", str(item))))
     return out
 

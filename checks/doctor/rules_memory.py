@@ -5,55 +5,19 @@ from collections.abc import Callable, Iterator
 
 from checks.doctor.case import Case, gib
 from checks.doctor.model import Candidate
+from checks.doctor.patterns import phases, prose
 from checks.doctor.scan import Hit
 
 __all__ = ["RULES", "phase"]
 
-#: Frames (file, function) of a phase; the first row that matches decides.
-_FRAMES: tuple[tuple[str, str], ...] = (
-    ("pinned", r"pin_memory ?= ?true|\.pin_memory\(|pinned_memory|cudahostalloc"),
-    (
-        "logprobs",
-        r"compute_logprobs|_get_prompt_logprobs|prompt_logprobs|log_softmax|logprobs\.py|get_top_logprobs|gather_logprobs",
-    ),
-    ("sampler-warmup", r"_dummy_sampler_run|warming up sampler|_dummy_pooler_run"),
-    (
-        "spec-start",
-        r"eagle_draft_cuda_graph_runner|eagle_draft_extend_cuda_graph|capture_draft|init_cuda_graphs.{0,80}eagle|drafter\.load_model|load_draft|draft_worker.{0,40}load|(?:eagle|spec_decode)\S{0,60}\", line \d+, in (?:load_model|__init__|init_)|speculator\S{0,20}\", line \d+, in (?:load_model|__init__|capture)",
-    ),
-    (
-        "graph",
-        r"cuda/graphs\.py|capture_model|cuda_graph_runner|capture_graph|cudagraph|capture_one_batch|cuda_graph\.py|capture cuda graph failed|graph_capture|_capture_",
-    ),
-    (
-        "spec-run",
-        r"rejection_sampler|spec_decode/|spec_decode_worker|eagle_worker|draft_forward|eagle_utils|in propose|propose_draft|in verify|multi_step_worker|ngram_worker|forward_draft",
-    ),
-    (
-        "kv",
-        r"_allocate_kv_cache|initialize_kv_cache|init_kv_cache|cache_engine|allocate_gpu_cache|init_memory_pool|memory_pool\.py|_create_buffers|kv_cache_tensor",
-    ),
-    (
-        "weights",
-        r"create_weights|model_loader|initialize_model|load_weights|make_layers|in load_model|get_model\b|create_unquantized|process_weights_after_loading|weight_utils",
-    ),
-    (
-        "profile",
-        r"profile_run|determine_available_memory|determine_num_available_blocks|_dummy_run|profile_num_available",
-    ),
-    (
-        "run",
-        r"in execute_model|forward_batch_generation|event_loop|forward_extend|forward_decode|run_batch|sample_tokens|in execute_method",
-    ),
-)
 NEAR_FRAMES = 70
 
 
 def phase(case: Case, hit: Hit) -> str:
     """Where the start stood when this out-of-memory came: frames first, then the last mark."""
     frames = _frames(hit)
-    for name, pattern in _FRAMES:
-        if re.search(pattern, frames):
+    for name, pattern in phases():
+        if pattern.search(frames):
             return name
     return _by_marks(case, hit)
 
@@ -191,11 +155,7 @@ def _serving(case: Case, hit: Hit) -> bool:
         return False
     return bool(
         re.search(r"execute_model|run_batch|event_loop|step\b|verify|propose|rejection|forward", frames)
-    ) or bool(
-        case.said(
-            r"under load|at run ?time|after \d+ (?:min|hour|req)|concurren|long (?:prompt|context)|during (?:generation|serving)"
-        )
-    )
+    ) or bool(case.said(prose("serving")))
 
 
 def _kv_phase(case: Case) -> Iterator[tuple[str, int]]:
@@ -218,7 +178,7 @@ def _unclear(case: Case, hit: Hit, where: str) -> Iterator[tuple[str, int]]:
         yield "oom-spec-runtime", 2
     elif case.spec:
         yield "oom-spec-draft", 2
-    elif where in {"after-kv"} or "private pools" in hit.text:
+    elif where == "after-kv" or "private pools" in hit.text:
         yield "oom-cuda-graph-capture", 2
     elif case.sglang and case.has("sgl.smaller"):
         yield "oom-static-fraction-window", 2
@@ -261,9 +221,7 @@ def _sglang_pool(case: Case) -> Iterator[Candidate]:
     hit = case.first("sgl.not-enough")
     if hit is None:
         return
-    both = case.has("oom", "graph.failed", "sgl.smaller") or case.said(
-        r"(?:oom|out of memory).{0,60}(?:higher|above|larger|raise|increas)|0\.\d+.{0,80}0\.\d+|either|both|no value"
-    )
+    both = case.has("oom", "graph.failed", "sgl.smaller") or case.said(prose("both_ways"))
     values = settings(case)
     fraction = case.option("fraction")
     if fraction:
@@ -273,14 +231,6 @@ def _sglang_pool(case: Case) -> Iterator[Candidate]:
             "oom-static-fraction-window", 3 if both else 2, case.evidence(hit), values, hit.line, hit.start
         )
     yield Candidate("kv-cache-no-memory", 2, case.evidence(hit), values, hit.line, hit.start)
-
-
-_NEIGHBOUR = (
-    r"other (?:process|instance|engine|model|vllm|container|gpu user)|another (?:process|instance|engine|model|vllm|container|server)"
-    r"|second (?:instance|engine|model|server|vllm|process)|two (?:instances|engines|models|servers|vllm|processes)|2 (?:instances|models|servers)"
-    r"|both (?:instances|models|servers|engines)|co-?tenan|co-?locat|neighbou?r|same gpu|shared gpu|shares? the gpu|already running|alongside"
-    r"|ollama|comfyui|embedding (?:model|server)|rerank|multiple (?:instances|models|vllm)|one gpu|process \d+ (?:has|holds|uses)"
-)
 
 
 def _kv_none(case: Case) -> Iterator[Candidate]:
@@ -300,7 +250,7 @@ def _kv_none(case: Case) -> Iterator[Candidate]:
 
 
 def _kv_budget(case: Case) -> dict[str, str]:
-    """utilization that would give a KV cache, from what the engine printed."""
+    """Utilization that would give a KV cache, from what the engine printed."""
     values: dict[str, str] = {}
     util = case.util or 0.9
     if case.util:
@@ -331,7 +281,7 @@ def _neighbour(case: Case, hit: Hit) -> tuple[dict[str, str], tuple[object, ...]
         return {"other_gib": f"{held:.1f}"}, (
             case.fact("gpus.processes", f"{held:.1f} GiB held by other processes"),
         )
-    said = case.said(_NEIGHBOUR)
+    said = case.said(prose("neighbour"))
     if said:
         return {"neighbour": said[0]}, (case.fact("text", said[0]),)
     return {}, ()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from checks.doctor.case import Case
 from checks.doctor.model import Candidate
+from checks.doctor.patterns import prose
 from checks.doctor.scan import Hit
 from checks.outcome import Severity
 
@@ -13,11 +14,6 @@ __all__ = ["RULES"]
 _HOMES = ("/home", "/root", "/run/user")
 _HEALTH = re.compile(
     r"^/(?:health\w*|healthz|ready|readyz|livez|ping|metrics|v1/models|get_model_info|server_info)\b"
-)
-_SHELL = (
-    r"(?:works?|fine|found|ok|starts?|runs?)\W+(?:\w+\W+){0,4}(?:shell|terminal|by hand|manually|interactive|ssh|login)"
-    r"|(?:shell|terminal|interactive|login|by hand|manually)\W+(?:\w+\W+){0,6}(?:works?|fine|found|has|ok|starts?|succe)"
-    r"|(?:not|only) in the (?:shell|service|unit)|\.bashrc|\.profile|systemd[^\n]{0,60}(?:path|env)|(?:path|environment)[^\n]{0,60}(?:systemd|unit|service)"
 )
 
 
@@ -73,7 +69,7 @@ def _permission(case: Case) -> Iterator[Candidate]:
             yield Candidate("gpu-not-visible", 2, case.evidence(hit), {}, hit.line, hit.start)
         elif re.search(r"ssh|sudo|publickey|git@", hit.text):
             continue
-        elif "/dev/shm" in path:
+        elif path.startswith("/dev/shm"):  # noqa: S108 - a path of a log
             yield Candidate("shm-too-small", 2, case.evidence(hit), {}, hit.line, hit.start)
         else:
             near = "\n".join(c.text for c in hit.before[-30:]).lower() + hit.text.lower()
@@ -94,10 +90,7 @@ def _permission(case: Case) -> Iterator[Candidate]:
 def _disk(case: Case) -> Iterator[Candidate]:
     for hit in case.all("nospace"):
         near = "\n".join(c.text for c in (*hit.before[-25:], *hit.after[:3])).lower()
-        shm = re.search(
-            r"/dev/shm|shared_memory\.py|shm_open|posix_fallocate|/psm_|torch_\d|nccl-",
-            hit.text.lower() + near,
-        )
+        shm = prose("shm_frame").search(hit.text.lower() + near)
         cause = "shm-too-small" if shm else "disk-full"
         yield Candidate(cause, 3, case.evidence(hit), {}, hit.line, hit.start)
     for hit in case.all("disk-warn"):
@@ -151,13 +144,11 @@ def _env_path(case: Case) -> Iterator[Candidate]:
     tool = next((v for k, v in hit.groups.items() if k.startswith("tool")), "") or (
         "nvcc" if hit.sig.id == "nvcc" else ""
     )
-    named = hit.sig.mark == "tool.missing" or hit.sig.mark == "exec.203"
+    named = hit.sig.mark in {"tool.missing", "exec.203"}
     values = _bin(case, tool)
     bare = case.unit is not None and not _has_path(case)
-    shell = case.said(_SHELL)
-    installed = case.known("cuda.nvcc") or case.said(
-        r"nvcc[^\n]{0,40}(?:exists|is installed|present|works)|toolkit[^\n]{0,30}(?:installed|exists|present)|/usr/local/cuda[\w.-]*/bin"
-    )
+    shell = case.said(prose("works_in_shell"))
+    installed = case.known("cuda.nvcc") or case.said(prose("toolkit_there"))
     service = case.has("start-systemd", "symptom.unit") or bool(case.said(r"systemd|unit|service"))
     if shell or (bare and (named or installed or case.unit)):
         yield Candidate("service-env-path", 3, case.evidence(hit), values, hit.line, hit.start)
@@ -184,9 +175,7 @@ def _keys(case: Case) -> Iterator[Candidate]:
     """Who was refused: a client, or a health check."""
     refused = case.all("http.401")
     probe = case.first("probe-401")
-    about = case.said(
-        r"health[- _]?check|liveness|readiness|startup ?probe|load ?balanc|\bprobes?\b|kubelet|haproxy|prometheus"
-    )
+    about = case.said(prose("health_check"))
     if refused:
         health = [h for h in refused if _HEALTH.match(h.groups["path"])]
         work = [h for h in refused if not _HEALTH.match(h.groups["path"])]
@@ -241,10 +230,7 @@ def _ports(case: Case) -> Iterator[Candidate]:
         near = "\n".join(c.text for c in hit.before[-30:]).lower() + hit.text.lower()
         if any(abs(h.line - hit.line) < 40 for h in inner):
             continue
-        internal = re.search(
-            r"tcpstore|init_process_group|init_distributed|zmq|c10d|rendezvous|nccl_port|29500|stateless_init|dp_master|coordinator|shm_broadcast|server socket",
-            near,
-        )
+        internal = prose("internal_port").search(near)
         cause = "port-in-use-internal" if internal else "port-in-use"
         yield Candidate(cause, 3, case.evidence(hit), _port_values(case, hit), hit.line, hit.start)
 
@@ -276,9 +262,8 @@ def _hub(case: Case) -> Iterator[Candidate]:
     for hit in case.all("repo-missing"):
         found = next((v for k, v in sorted(hit.groups.items()) if k.startswith("repo")), repo)
         private = "Repository Not Found" in hit.text and case.has("hf-401")
-        cause = "spec-draft-missing" if False else "hub-repo-not-found"
         yield Candidate(
-            cause,
+            "hub-repo-not-found",
             1 if private else 3,
             case.evidence(hit),
             {"repo": found} if found else {},

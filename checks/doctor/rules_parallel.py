@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 
 from checks.doctor.case import Case, divisors
 from checks.doctor.model import Candidate
+from checks.doctor.patterns import prose
 from checks.doctor.scan import Hit
 
 __all__ = ["RULES"]
-
-_VISION = r"vision|visual|\bvit\b|-vl\b|vlm|multimodal|glm-4\.\d?v|\dv\b|internvl|llava|qwen[\d.]*-?vl|pixtral|image|omni"
-_FP8_FULL = {2, 4, 8, 16, 32}
 
 
 def _sizes(number: int, case: Case, *, step: int = 1, tp: int = 0) -> dict[str, str]:
@@ -56,7 +54,7 @@ def _half(case: Case) -> dict[str, str]:
 
 
 def _not_divisible(case: Case) -> Iterator[Candidate]:
-    """ "a is not divisible by b" names neither: size and frames tell."""
+    """The message (a is not divisible by b) names neither: size and frames tell."""
     for hit in case.all("notdiv"):
         number, by = int(hit.groups["a"]), int(hit.groups["b"])
         near = "\n".join(c.text for c in (*hit.before[-60:], *hit.after[:6])).lower()
@@ -72,9 +70,9 @@ def _which(case: Case, number: int, by: int, near: str) -> Iterator[tuple[str, i
         or number >= 31_000
     ):
         yield "tp-vocab-indivisible", 3
-    elif re.search(r"visual|vision|_vl\.py|vit\.py|siglip|clip\.py|internvl|encoder", near) or re.search(
-        _VISION, about
-    ):
+    elif re.search(r"visual|vision|_vl\.py|vit\.py|siglip|clip\.py|internvl|encoder", near) or prose(
+        "vision_model"
+    ).search(about):
         yield "tp-vision-heads-indivisible", 3
     elif number > 512:
         yield "tp-quant-group-indivisible", 2
@@ -225,7 +223,7 @@ def _watchdog(case: Case) -> Iterator[Candidate]:
 
 
 def _nccl_system(case: Case) -> Iterator[Candidate]:
-    """ "unhandled system error" is a symptom; without any other line it points to network or shm."""
+    """NCCL's "unhandled system error" is a symptom; without any other line it points to network or shm."""
     hit = case.first("nccl.system")
     if hit is None or case.has("shm", "memlock", "regmr", "nccl-connect", "nccl.watchdog"):
         return

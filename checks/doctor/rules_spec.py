@@ -22,10 +22,8 @@ def _flags(case: Case) -> Iterator[Candidate]:
     for hit in legacy:
         yield Candidate("spec-legacy-flags", 3, case.evidence(hit), _as_json(hit.text), hit.line, hit.start)
     for hit in case.all("flag.unknown"):
-        if (
-            any(h.line == hit.line for h in legacy)
-            or case.has("method-literal")
-            and "speculative-algorithm" in hit.text
+        if any(h.line == hit.line for h in legacy) or (
+            case.has("method-literal") and "speculative-algorithm" in hit.text
         ):
             continue
         flag = next((v for k, v in sorted(hit.groups.items()) if k.startswith("flag")), "")

@@ -23,7 +23,8 @@ _PREFIX = re.compile(
     r"|[\w.-]{1,64}\s{1,40}\| "
     r"|\[pod/[^\]\s]{1,200}\] "
     # (EngineCore_DP0 pid=12), (VllmWorker rank=3 pid=1090), (RayWorkerWrapper pid=1, ip=10.0.0.2)
-    r"|(?P<proc>\([A-Za-z_][\w :.-]{0,60}?(?: |, )?(?:rank=\d{1,5} ?)?pid=\d{1,8}(?:, ip=[\d.a-fA-F:]{1,45})?\))"
+    r"|(?P<proc>\([A-Za-z_][\w :.-]{0,60}?(?: |, )?(?:rank=\d{1,5} ?)?pid=\d{1,8}"
+    r"(?:, ip=[\d.a-fA-F:]{1,45})?\))"
     r"|(?P<rank>\[rank\d{1,5}\]):"
     r"|\[[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} [\w./-]{1,80}:\d{1,6}\]"
     # INFO 11-05 12:19:32 [core.py:708]   (older: core.py:708])
