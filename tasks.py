@@ -111,13 +111,15 @@ def doctor(
 
 @command(
     positional=["name"],
-    optional=["name"],
     help={"name": "A code (MEM010) or a cause (kv-cache-too-small).", "json": "One JSON document."},
 )
-def explain(c: Context, name: str = "", json: bool = False) -> int:
+def explain(c: Context, name: str, json: bool = False) -> int:
     """What a doctor's code means: what, why, example, fix."""
     from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
 
+    if name in {"--help", "-h"}:  # a positional argument takes the word before invoke does
+        print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
+        return 0
     return cli.show_code(name, as_json=json)
 
 

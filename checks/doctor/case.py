@@ -37,18 +37,30 @@ class Case:
     def hits(self) -> list[Hit]:
         return (self.log.hits if self.log else []) + (self.kernel.hits if self.kernel else [])
 
+    @cached_property
+    def _by_name(self) -> dict[str, list[Hit]]:
+        names: dict[str, list[Hit]] = {}
+        for hit in self.hits:
+            for name in {hit.sig.mark, hit.sig.id} - {""}:
+                names.setdefault(name, []).append(hit)
+        return names
+
     def all(self, mark: str) -> list[Hit]:
-        return [h for h in self.hits if mark in {h.sig.mark, h.sig.id}]
+        """Hits of every signature with this mark or id, in line order."""
+        return self._by_name.get(mark, [])
 
     def first(self, mark: str) -> Hit | None:
-        return next((h for h in self.hits if mark in {h.sig.mark, h.sig.id}), None)
+        """The first hit of the last start that has one."""
+        found = self.all(mark)
+        last = max((h.start for h in found), default=0)
+        return next((h for h in found if h.start == last), None)
 
     def last(self, mark: str) -> Hit | None:
         found = self.all(mark)
         return found[-1] if found else None
 
     def has(self, *marks: str) -> bool:
-        return any(self.first(m) is not None for m in marks)
+        return any(m in self._by_name for m in marks)
 
     @cached_property
     def failed(self) -> bool:

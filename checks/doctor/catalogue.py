@@ -16,6 +16,7 @@ from checks.outcome import Severity
 __all__ = ["Catalogue", "Code", "FixStep", "Signature", "catalogue"]
 
 HERE = Path(__file__).resolve().parent
+_NAME = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 STRENGTH = {"high": 3, "medium": 2, "low": 1}
 
 
@@ -31,6 +32,12 @@ class FixStep:
     why: str = ""
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """Every name that must be known before this step can be said."""
+        used = _NAME.findall(f"{self.value} {self.command} {self.why}")
+        return frozenset(self.needs) | frozenset(used)
 
 
 @dataclass(frozen=True)

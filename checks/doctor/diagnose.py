@@ -132,7 +132,14 @@ def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
             )
         else:
             out[one.cause] = one
-    return list(out.values())
+    return [_repeated(case, one) for one in out.values()]
+
+
+def _repeated(case: Case, one: Candidate) -> Candidate:
+    """Say in how many starts the deciding line was seen."""
+    ids = {h.sig.id for h in case.hits if h.line == one.line}
+    starts = {h.start for h in case.hits if h.sig.id in ids and h.sig.cause + h.sig.mark != "exception"}
+    return replace(one, note=f"in {len(starts)} starts") if len(starts) > 1 and not one.note else one
 
 
 def _unknown(case: Case, found: list[Candidate]) -> list[Candidate]:
@@ -208,7 +215,7 @@ def _finding(
 
 def _fixes(steps: Iterable[FixStep], values: Mapping[str, Any]) -> tuple[Fix, ...]:
     have = {k for k, v in values.items() if v not in {None, ""}}
-    usable = (s for s in steps if set(s.needs) <= have and not set(s.unless) & have)
+    usable = (s for s in steps if s.asks <= have and not set(s.unless) & have)
     return tuple(
         Fix(s.change, _fill(s.value, values), _fill(s.command, values), _fill(s.why, values)) for s in usable
     )

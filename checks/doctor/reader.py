@@ -28,7 +28,7 @@ def looks_binary(block: bytes) -> bool:
         return False
     sample = block[:65536]
     odd = sample.count(0) + sum(sample.count(c) for c in (1, 2, 3, 4, 5, 6, 14, 15, 16, 17, 18))
-    return bool(sample) and odd > len(sample) // 20
+    return bool(sample) and odd > len(sample) // 50
 
 
 def windows(blocks: Iterable[bytes]) -> Iterator[Window]:

@@ -14,6 +14,9 @@ _SETTING = (
     r"((?<![A-Za-z])(?:--?)?(?:[\w.-]{0,40}[-_.])?" + _NAMES + r"['\"]?(?: {0,2}[=:] {0,2}| )\[?['\"]?)"
     r"((?!none\b|null\b|true\b|false\b|\[removed\])[^\s'\",;}\]]{4,})"
 )
+_PARAMETER = (
+    r"([?&](?i:token|key|api_key|access_token|signature|sig|x-amz-[\w-]{1,30}|password)=)([^&\s'\"]{4,})"
+)
 #: kind -> pattern; group 1 (kept) precedes the secret, group 2 is the secret. No nested repetition.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("private key", r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([A-Za-z0-9+/=\s\\]{1,16000})"),
@@ -25,10 +28,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("web token", r"(\b)(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{4,})?)"),
     ("authorization", r"((?:[Bb]earer|[Bb]asic|[Tt]oken)[ =:]{1,3})([A-Za-z0-9._~+/=-]{6,})"),
     ("url credentials", r"(\b[a-z][a-z0-9+.-]{1,20}://)([^\s/@:'\"]{0,200}:[^\s/@'\"]{1,200}(?=@))"),
-    (
-        "url parameter",
-        r"([?&](?:token|key|api_key|access_token|signature|sig|x-amz-[\w-]{1,30}|password)=)([^&\s'\"]{4,})",
-    ),
+    ("url parameter", _PARAMETER),
     ("setting", _SETTING),
 )
 _WORDS = re.compile(

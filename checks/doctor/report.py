@@ -1,6 +1,7 @@
 """A report as the JSON document and as text; a code's page for ``invoke explain``."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -124,7 +125,9 @@ def code_page(book: Catalogue, name: str) -> tuple[Code, str]:
     return code, text
 
 
-def _step(n: int, change: str, value: str, command: str, why: str) -> str:
+def _step(n: int, change: str, *texts: str) -> str:
+    named = (re.sub(r"(?<!\{)\{(\w+)\}(?!\})", r"<\1>", t) for t in texts)
+    value, command, why = (t.replace("{{", "{").replace("}}", "}") for t in named)
     lines = [f"  {n}. {change}: {value}" if value else f"  {n}. {change}"]
     lines += [f"     $ {command}"] if command else []
     lines += [f"     {why}"] if why else []

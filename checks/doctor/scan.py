@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from checks.doctor.catalogue import Signature
 from checks.doctor.reader import Window, looks_binary, windows
@@ -23,7 +24,7 @@ KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
 #: An anchor's longest word is looked for in the window's vocabulary first: that is some 50 times smaller.
-_WORD = re.compile(r"[a-z_]{3,}")
+_WORD = re.compile(r"[a-z_]{3,64}")
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,27 @@ def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
     return _Scanner(tuple(signatures)).run(blocks)
 
 
+@dataclass(frozen=True)
+class _Index:
+    """Anchor -> the signatures it may start, and the anchor's longest word."""
+
+    by_anchor: dict[str, list[Signature]]
+    piece: dict[str, str]
+
+
+@lru_cache(maxsize=4)
+def _index(signatures: tuple[Signature, ...]) -> _Index:
+    by_anchor: dict[str, list[Signature]] = {}
+    for sig in signatures:
+        for anchor in sig.anchors:
+            by_anchor.setdefault(anchor, []).append(sig)
+    return _Index(by_anchor, {a: max(_WORD.findall(a), key=len, default="") for a in by_anchor})
+
+
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
-        self.by_anchor: dict[str, list[Signature]] = {}
-        self.piece: dict[str, str] = {}
-        for sig in signatures:
-            for anchor in sig.anchors:
-                self.by_anchor.setdefault(anchor, []).append(sig)
-                self.piece[anchor] = max(_WORD.findall(anchor), key=len, default="")
+        index = _index(signatures)
+        self.by_anchor, self.piece = index.by_anchor, index.piece
         self.view = LogView()
 
     def run(self, blocks: Iterable[bytes]) -> LogView:

@@ -13,12 +13,14 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,24}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\
 _PREFIX = re.compile(
     r"\s*(?:"
     # journald short: Nov 30 12:00:00 host unit[123]:
-    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [^\s:]{1,64} [^\s:\[\]]{1,64}(?:\[\d{1,8}\])?: "
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [^\s:]{1,64} "
+    r"(?:(?!systemd\[)[^\s:\[\]]{1,64}(?:\[\d{1,8}\])?: |(?=systemd\[))"
     # SGLang: [2026-01-01 10:00:00 DP0 TP1]
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{1,4}){1,5}\]"
     # ISO time stamps: journald -o short-iso, docker -t, containerd, python logging
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
-    r"(?: [\w.-]{1,64} [\w@.:-]{1,64}\[\d{1,8}\]:)?(?: std(?:out|err) [FP])?(?= |$)"
+    r"(?: [\w.-]{1,64} (?:(?!systemd\[)[\w@.:-]{1,64}\[\d{1,8}\]:|(?=systemd\[)))?"
+    r"(?: std(?:out|err) [FP])?(?= |$)"
     # docker compose / kubectl --prefix
     r"|[\w.-]{1,64}\s{1,40}\| "
     r"|\[pod/[^\]\s]{1,200}\] "

@@ -50,7 +50,7 @@ class Unit:
 def parse_unit(text: str) -> Unit:
     """Read a unit file or ``systemctl cat`` output. Lines it does not know are skipped, never fatal."""
     values: dict[str, list[str]] = {}
-    joined = re.sub(r"\\\r?\n\s*", " ", text)
+    joined = re.sub(r"[ \t]*\\\r?\n\s*", " ", text)
     for raw in joined.splitlines():
         line = raw.strip()
         if not line or line[0] in "#;[":
