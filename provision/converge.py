@@ -236,7 +236,8 @@ def _service_state(want: Want, facts: HostFacts) -> ServiceState:
     timer = units.get(f"{layout.unit_name(name)}-health.timer") or {}
     return ServiceState(
         current=(facts.value("eyas.current", dict) or {}).get(name),
-        units_equal=equal and not service.get("drop_ins"),
+        units_equal=equal,
+        drop_ins=any(f"/{layout.unit_name(name)}.service.d/" in p for p in service.get("drop_ins") or ()),
         active=service.get("active") == "active",
         enabled=service.get("enabled") == "enabled",
         timer_active=timer.get("active") == "active",

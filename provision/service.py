@@ -19,17 +19,21 @@ Explain = Callable[[str], str]
 
 @dataclass(frozen=True)
 class ServiceState:
-    """What the host says now: release pointed at, unit contents equal to it, active, enabled, timer on."""
+    """What the host says now: release pointed at, unit contents equal to it, active, enabled, timer on.
+
+    drop_ins: somebody changed the unit with `systemctl edit` or set-property; they are set aside.
+    """
 
     current: str | None
     units_equal: bool
     active: bool
     enabled: bool
     timer_active: bool
+    drop_ins: bool = False
 
     @property
     def settled(self) -> bool:
-        return self.units_equal and self.active and self.enabled and self.timer_active
+        return self.units_equal and not self.drop_ins and self.active and self.enabled and self.timer_active
 
 
 def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> list[Change]:
@@ -45,6 +49,7 @@ def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> lis
 def _why(s: ServiceState) -> str:
     reasons = {
         "its unit files were changed by hand": not s.units_equal,
+        "drop-ins of others, which go to /var/lib/eyas/set-aside": s.drop_ins,
         "not active": not s.active,
         "not enabled": not s.enabled,
         "health timer off": not s.timer_active,

@@ -12,6 +12,7 @@ from inventory.errors import InventoryError
 from inventory.model import Deployment
 from provision import layout
 from provision.wheelhouse import wheelhouse_for
+from tests.lab.assets.purewheel import write_wheel
 from tests.lab.provision.stage import PORT, Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -188,14 +189,14 @@ def test_pushed_wheels_and_a_tampered_one(stage: Stage, tmp_path: Path) -> None:
     house.mkdir()
     for wheel in stage.standin.dir.glob("*.whl"):
         (house / wheel.name).write_bytes(wheel.read_bytes())
-    victim = next(house.glob("torch-*.whl"))
-    victim.write_bytes(victim.read_bytes().replace(b"__version__", b"__verslon__"))
+    write_wheel(house, "torch", stage.standin.lock.packages["torch"], {"torch/__init__.py": b"evil = 1\n"})
     stage.sh("rm -rf /opt/eyas/envs/*/eyas-proof.json")
     from provision.want import Sources
 
     report = stage.run(d, sources=Sources(wheelhouse=house))
     assert report.exit_code == 5
-    assert "hash" in report.error.lower(), report.error
+    assert "hash mismatch" in report.error.lower(), report.error
+    assert "not the locked one" in report.hint
     assert stage.current()
     report = stage.run(d)
     assert (report.status, report.error) == ("changed", "")
