@@ -580,6 +580,21 @@ def explain(c: Context, name: str, json: bool = False) -> int:
     return cli.show_code(name, as_json=json)
 
 
+@command(
+    help={
+        "quick": "With the stand-in engine: a minute, and it proves nothing about an engine.",
+        "down": "Remove the lab host at the end.",
+        "yes": "Install missing system packages without asking.",
+        "json": "One JSON document on stdout.",
+    }
+)
+def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False, json: bool = False) -> int:
+    """The main job on a lab host: real SSH, systemd, hash-locked wheels, vLLM with an EAGLE-3 head, proof."""
+    from tests.lab import demo  # noqa: PLC0415 - only this task needs the lab
+
+    return demo.run(quick=quick, as_json=json, yes=yes, down=down)
+
+
 def _each(steps: list[list[str]]) -> int:
     failed = [
         s for s in steps if subprocess.run([sys.executable, "-m", *s], cwd=ROOT, check=False).returncode
