@@ -17,7 +17,8 @@ from inventory.command import parse, render
 from inventory.errors import EyasError, UsageError
 from inventory.load import load_deployment
 from inventory.snippet import LONGEST, read_snippet
-from inventory.translate import Translation, snippet_text, translate, write_deployment
+from inventory.translate import Translation, translate
+from inventory.translated import snippet_text, write_deployment
 
 GOLDEN = tomllib.loads((Path(__file__).parent / "golden" / "translate.toml").read_text(encoding="utf-8"))[
     "case"
