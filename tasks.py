@@ -19,7 +19,7 @@ from invoke.parser.parser import ParseMachine
 from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
-from inventory.model import Host
+from inventory.model import Host, ModelRef
 from inventory.roles import Node
 from inventory.translate import translate as translate_command
 from inventory.translated import snippet_text, write_deployment
@@ -307,25 +307,85 @@ def lab(
         "all": all,
         "json": json,
         "yes": yes,
+        "value": value,
     }
     return cli.run(action or "", host or "", what or "", **options)
 
 
 @command(
     help={
+        "deployment": "Name or file of the deployment. With --host: default the host's own.",
+        "host": "Ansible pattern: look at these hosts and plan for their cards.",
+        "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+        "facts": "A saved probe of a host instead (`facts --save`).",
+        "gpu": 'A card instead of a host, like "RTX 4090".',
+        "gpus": "How many of that card.",
+        "max-model-len": "Another length, or auto: the longest that fits.",
+        "concurrency": "With --context: do so many requests run at once?",
+        "context": "With --concurrency: tokens of each, prompt and answer.",
+        "cards": "Also list the cards that would do.",
+        "log": "Log of a start of this deployment: its numbers replace the estimates.",
+        "used-mib": "With or without --log: what nvidia-smi shows in use on one GPU after that start.",
         "scenario": "A JSON file with one start's inputs: device_total_gib, model_config, ...",
         "truth": "Compare with real starts instead and print the errors.",
         "rows": "With --truth: a file of measured starts (default: this project's own).",
+        "endpoint": "A hub other than the public one.",
+        "accept-new-host-keys": "Record the keys of hosts that known_hosts doesn't have yet.",
         "json": "Print one JSON document.",
     },
 )
-def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", json: bool = False) -> int:
-    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't."""
+def plan(
+    c: Context,
+    deployment: str = "",
+    host: str | None = None,
+    inventory: str | None = None,
+    facts: str = "",
+    gpu: str = "",
+    gpus: str = "1",
+    max_model_len: str = "",
+    concurrency: str = "",
+    context: str = "",
+    cards: bool = False,
+    log: str = "",
+    used_mib: str = "",
+    scenario: str = "",
+    truth: bool = False,
+    rows: str = "",
+    endpoint: str = "",
+    accept_new_host_keys: bool = False,
+    json: bool = False,
+) -> int:
+    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't.
+
+    Answered from metadata alone, without a GPU. Exit code 0: it starts; 4: it doesn't; 3: nobody could look.
+    """
+    from checks import modelmeta  # noqa: PLC0415 - requests loads only where it is used
     from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
 
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
-    return surface.scenario(scenario, as_json=json)
+    ask = surface.Ask.parse(
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        context=context,
+        cards=cards,
+        log=log,
+        used_mib=used_mib,
+    )
+    if scenario:
+        return surface.scenario(scenario, ask, as_json=json)
+    hub = endpoint or os.environ.get("HF_ENDPOINT")
+
+    def load(ref: ModelRef) -> modelmeta.ModelMeta:
+        return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
+
+    if host is not None:
+        from provision import planning, run  # noqa: PLC0415 - SSH loads only where it is used
+
+        flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
+        return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
+    found = surface.gpus_from(gpu=gpu, count=gpus, facts=surface.load_facts(facts) if facts else None)
+    return surface.deployment(load_deployment(deployment), found, ask, load, as_json=json)
 
 
 SELECT = {
@@ -459,6 +519,65 @@ def engines(
 ) -> None:
     """The engine catalogue: torch, CUDA, driver floor, Python and draft methods of each version."""
     show_engines(engine, engine_version, as_json=json)
+
+
+@command(
+    help={
+        "log": "A log file, or - for standard input.",
+        "facts": "A saved probe, or a flat JSON object (gpu, count, driver, torch, model, flags, ...).",
+        "unit": "The service's unit file (or `systemctl cat` output).",
+        "metrics": "A saved /metrics page, or JSON with measured numbers.",
+        "engine": "vllm or sglang, when the log does not tell.",
+        "engine-version": "The engine's version, when the log does not tell.",
+        "bundle": "A bundle that --save made.",
+        "save": "Folder for a redacted bundle of what was looked at.",
+        "list": "List every code and its cause.",
+        "score": "Contributors: score a folder of cases.",
+        "json": "One JSON document on standard output.",
+    }
+)
+def doctor(
+    c: Context,
+    log: str = "",
+    facts: str = "",
+    unit: str = "",
+    metrics: str = "",
+    engine: str = "",
+    engine_version: str = "",
+    bundle: str = "",
+    save: str = "",
+    list: bool = False,
+    score: str = "",
+    json: bool = False,
+) -> int:
+    """Name the one cause of a failed or slow deployment, with evidence and a computed fix.
+
+    Exit 0: no error found, 4: errors found, 3: could not look.
+    """
+    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+
+    if list:
+        return cli.show_list(as_json=json)
+    if score:
+        return cli.show_score(Path(score), as_json=json)
+    inputs = cli.gather(
+        bundle=bundle, log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=engine_version
+    )
+    return cli.show_diagnosis(inputs, as_json=json, save=save)
+
+
+@command(
+    positional=["name"],
+    help={"name": "A code (MEM010) or a cause (kv-cache-too-small).", "json": "One JSON document."},
+)
+def explain(c: Context, name: str, json: bool = False) -> int:
+    """What a doctor's code means: what, why, example, fix."""
+    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+
+    if name in {"--help", "-h"}:  # a positional argument takes the word before invoke does
+        print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
+        return 0
+    return cli.show_code(name, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:
