@@ -21,8 +21,8 @@ from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
 from inventory.model import Host, ModelRef
 from inventory.roles import Node
-from inventory.translate import snippet_text, write_deployment
 from inventory.translate import translate as translate_command
+from inventory.translated import snippet_text, write_deployment
 from provision import wheellock
 from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
