@@ -19,7 +19,7 @@ __all__ = ["Hit", "LogView", "scan"]
 
 LINE_CAP = 2400
 BUDGET = 4000
-PER_ANCHOR = (3, 100)
+PER_ANCHOR = (3, 60)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
@@ -234,7 +234,7 @@ class _Lines:
 
     def _next(self, end: int) -> tuple[int, int]:
         begin = end + 1
-        if begin >= len(self.text):
+        if begin >= len(self.text) or self.text[end] not in "\r\n":
             return begin, begin
         stop = self.text.find("\n", begin)
         stop = len(self.text) if stop < 0 else stop
