@@ -37,9 +37,8 @@ def measure(name: str, blocks: Iterator[bytes]) -> None:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     size = report.outcomes[0].data["bytes"] / MEBIBYTE
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"{name:24} {size:7.1f} MiB  wall {wall:6.2f} s  cpu {cpu:6.2f} s  {size / cpu:6.1f} MiB/s  peak {peak:.0f} MiB"
-    )
+    times = f"wall {wall:6.2f} s  cpu {cpu:6.2f} s  {size / cpu:6.1f} MiB/s"
+    print(f"{name:24} {size:7.1f} MiB  {times}  peak {peak:.0f} MiB")
 
 
 def main() -> None:
