@@ -411,6 +411,7 @@ def _select(host: str | None, inventory: str | None) -> list[Host]:
         "diff": "Show the files that change, secrets masked.",
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
+        "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
     }
 )
 def provision(
@@ -422,6 +423,7 @@ def provision(
     diff: bool = False,
     detailed_exitcode: bool = False,
     wheelhouse: str | None = None,
+    preflight: bool = True,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -432,7 +434,16 @@ def provision(
     return run.provision(
         _select(host, inventory),
         deployment,
-        run.Flags(check, diff, detailed_exitcode, wheelhouse, accept_new_host_keys, forks, json),
+        run.Flags(
+            check=check,
+            diff=diff,
+            detailed_exitcode=detailed_exitcode,
+            wheelhouse=wheelhouse,
+            preflight=preflight,
+            accept_new_host_keys=accept_new_host_keys,
+            forks=forks,
+            as_json=json,
+        ),
     )
 
 

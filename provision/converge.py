@@ -7,13 +7,13 @@ harmless changes come first, the switch last, so that what serves is untouched u
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from checks.facts import HostFacts
-from checks.outcome import Finding
+from checks.outcome import Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
 from inventory.model import Deployment, Host
@@ -40,6 +40,8 @@ class Options:
     check: bool = False
     sources: Sources = field(default_factory=Sources)
     journal: Journal = field(default_factory=Journal)
+    #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
+    preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
     #: Turns a failed service's journal into one sentence (the doctor), or "".
     explain: Callable[[str], str] = lambda _: ""
 
@@ -103,14 +105,18 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
     _preconditions(facts, want, report)
-    changes = plan_changes(want, facts, options, say)
-    report.changes = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
+    changes = _listed(plan_changes(want, facts, options, say), report)
+    if changes and options.preflight and not _known_release(want, facts):
+        say("does the pair fit, and do the cards hold it?")
+        _preflight(facts, want, options, report)
     if options.check:
         report.status = "pending" if changes else "ok"
         return
     if not changes:
         return
     with host_lock(shell, f"provision {d.name}"):
+        # Another operator may have been at work until the lock was ours: decide on what is so now.
+        changes = _listed(plan_changes(want, probe(shell, [d.name]), options, say), report)
         _apply(shell, changes, options, report, say)
         say("looking again")
         again = plan_changes(want, probe(shell, [d.name]), options, say)
@@ -127,11 +133,34 @@ def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
     result = verdict(run_preconditions(facts, want.host))
     report.findings = [*result.errors, *result.warnings]
     report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
-    if result.refused:
-        first = result.errors[0]
+    _refuse(result.errors, facts.host)
+
+
+def _listed(changes: list[Change], report: HostReport) -> list[Change]:
+    report.changes = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
+    return changes
+
+
+def _known_release(want: Want, facts: HostFacts) -> bool:
+    """Whether this very release has been proven on this host before."""
+    releases = facts.value("eyas.releases", list) or []
+    return any(r.get("id") == want.release.id and r.get("proven") for r in releases)
+
+
+def _preflight(facts: HostFacts, want: Want, options: Options, report: HostReport) -> None:
+    assert options.preflight is not None
+    findings, unseen = options.preflight(want, facts, options.sources)
+    report.findings += findings
+    report.unseen += unseen
+    _refuse([f for f in findings if f.severity is Severity.ERROR], facts.host)
+
+
+def _refuse(errors: Sequence[Finding], host: str) -> None:
+    if errors:
+        first = errors[0]
         way_out = next((f.command or f.change for f in first.fix), "")
-        more = f" (and {len(result.errors) - 1} more)" if len(result.errors) > 1 else ""
-        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=facts.host)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=host)
 
 
 def _apply(shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say) -> None:

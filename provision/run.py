@@ -15,6 +15,7 @@ from inventory.load import deployment_for
 from inventory.model import Host
 from provision import converge, observe, ssh
 from provision.fleet import FORKS, each_host
+from provision.preflight import preflight
 from provision.report import Progress, exit_code, show_reports
 from provision.want import Sources
 
@@ -27,6 +28,7 @@ class Flags:
     diff: bool = False
     detailed_exitcode: bool = False
     wheelhouse: str | None = None
+    preflight: bool = True
     accept_new_host_keys: bool = False
     forks: int = FORKS
     as_json: bool = False
@@ -41,7 +43,9 @@ def connector(flags: Flags) -> Callable[[Host], ssh.SshShell]:
 def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
-    options = converge.Options(check=flags.check, sources=sources)
+    options = converge.Options(
+        check=flags.check, sources=sources, preflight=preflight if flags.preflight else None
+    )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
     reports = each_host(
