@@ -31,6 +31,7 @@ from provision.show_command import show_command, show_engines, show_translation
 
 ROOT = Path(__file__).resolve().parent
 UNIT = "not lab and not engine"
+UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 
 
 def _optional_words() -> None:
@@ -99,13 +100,13 @@ def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) 
         ["ruff", "check", *(["--fix"] if fix else []), "."],
         ["mypy"],
     ]
-    return _each([*steps, ["pytest", "-q", "-m", UNIT]] if tests else steps)
+    return _each([*steps, UNIT_TESTS] if tests else steps)
 
 
 @command(help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."})
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([["pytest", "-q", *(["-m", UNIT] if quick else [])]])
+    return _each([UNIT_TESTS] if quick else [UNIT_TESTS, ["pytest", "-q", "-m", f"not ({UNIT})"]])
 
 
 @command(
