@@ -347,6 +347,8 @@ def _select(host: str | None, inventory: str | None) -> list[Host]:
         "diff": "Show the files that change, secrets masked.",
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
+        "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
+        "yes": "Reboot without asking, where a new driver needs it.",
     }
 )
 def provision(
@@ -358,6 +360,8 @@ def provision(
     diff: bool = False,
     detailed_exitcode: bool = False,
     wheelhouse: str | None = None,
+    install_driver: bool = False,
+    yes: bool = False,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -368,7 +372,17 @@ def provision(
     return run.provision(
         _select(host, inventory),
         deployment,
-        run.Flags(check, diff, detailed_exitcode, wheelhouse, accept_new_host_keys, forks, json),
+        run.Flags(
+            check,
+            diff,
+            detailed_exitcode,
+            wheelhouse,
+            install_driver,
+            yes,
+            accept_new_host_keys,
+            forks,
+            json,
+        ),
     )
 
 

@@ -8,7 +8,8 @@ import json
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +20,7 @@ from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreacha
 from inventory.model import Deployment, Host
 from provision import layout
 from provision.change import Change
+from provision.driver import DriverJob, about_driver, driver_floors
 from provision.environment import plan_environment
 from provision.hostlock import host_lock
 from provision.journal import Journal
@@ -40,6 +42,9 @@ class Options:
     check: bool = False
     sources: Sources = field(default_factory=Sources)
     journal: Journal = field(default_factory=Journal)
+    install_driver: bool = False
+    #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
+    confirm: Callable[[str, str], bool] = lambda _host, _question: False
     #: Turns a failed service's journal into one sentence (the doctor), or "".
     explain: Callable[[str], str] = lambda _: ""
 
@@ -99,14 +104,14 @@ def provision_host(
 
 def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
     say("looking")
-    facts = probe(shell, [d.name])
+    facts, foreseen = _driver_first(shell, d, probe(shell, [d.name]), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
-    _preconditions(facts, want, report)
+    _preconditions(facts, want, report, driver_follows=foreseen)
     changes = plan_changes(want, facts, options, say)
-    report.changes = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
     if options.check:
-        report.status = "pending" if changes else "ok"
+        _announce(report, changes)
+        report.status = "pending" if report.changes else "ok"
         return
     if not changes:
         return
@@ -123,8 +128,40 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         )
 
 
-def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
-    result = verdict(run_preconditions(facts, want.host))
+def _driver_first(
+    shell: Shell, d: Deployment, facts: HostFacts, options: Options, report: HostReport, say: Say
+) -> tuple[HostFacts, bool]:
+    """With --install-driver: the driver before all else, since engine and wheels follow from it.
+
+    Returns the facts to go on with, and whether they only foresee a driver (``check``). Everything else that
+    would refuse this host refuses it before its driver is touched.
+    """
+    if not options.install_driver or d.device == "cpu":
+        return facts, False
+    look = partial(probe, shell, [d.name])
+    job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, look)
+    changes = job.plan()
+    if not changes:
+        return facts, False
+    foreseen = job.foreseen()
+    if options.check:
+        _announce(report, changes)
+        return foreseen, True
+    want = want_for(shell.host, d, foreseen, options.sources, say)
+    _preconditions(foreseen, want, report, driver_follows=True)
+    with host_lock(shell, "install the driver"):
+        _apply(shell, job.plan(fetch=True), options, report, say)
+    report.status = "changed"
+    return job.prove(), False
+
+
+def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_follows: bool) -> None:
+    """``driver_follows``: what the present driver is, or hides, is no reason to refuse."""
+    host = replace(want.host, driver_will_be_installed=driver_follows)
+    outcomes = run_preconditions(facts, host)
+    if driver_follows:
+        outcomes = [o for o in outcomes if not about_driver(o.check)]
+    result = verdict(outcomes)
     report.findings = [*result.errors, *result.warnings]
     report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
     if result.refused:
@@ -134,9 +171,15 @@ def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
         raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=facts.host)
 
 
+def _announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
+    report.changes += lines
+    return lines
+
+
 def _apply(shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say) -> None:
     """In order; each is announced in the journal before it is made."""
-    for change, line in zip(changes, report.changes, strict=True):
+    for change, line in zip(changes, _announce(report, changes), strict=True):
         options.journal.write("change", host=shell.host.name, release=report.release, title=change.title)
         say(change.title)
         began = time.monotonic()
