@@ -18,12 +18,16 @@ from invoke.parser.parser import ParseMachine
 
 from inventory.errors import EyasError, UsageError
 from inventory.hosts import default_inventory
-from inventory.load import list_deployments
-from inventory.model import Host
+from inventory.load import list_deployments, load_deployment
+from inventory.model import Host, ModelRef
+from inventory.roles import Node
+from inventory.translate import snippet_text, write_deployment
+from inventory.translate import translate as translate_command
 from provision import wheellock
 from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
 from provision.show import show_deployments, show_hosts, show_lock, show_pins
+from provision.show_command import show_command, show_engines, show_translation
 
 ROOT = Path(__file__).resolve().parent
 
@@ -303,25 +307,85 @@ def lab(
         "all": all,
         "json": json,
         "yes": yes,
+        "value": value,
     }
     return cli.run(action or "", host or "", what or "", **options)
 
 
 @command(
     help={
+        "deployment": "Name or file of the deployment. With --host: default the host's own.",
+        "host": "Ansible pattern: look at these hosts and plan for their cards.",
+        "inventory": "An Ansible inventory, YAML or INI. Default: inventory/hosts.yml or .ini.",
+        "facts": "A saved probe of a host instead (`facts --save`).",
+        "gpu": 'A card instead of a host, like "RTX 4090".',
+        "gpus": "How many of that card.",
+        "max-model-len": "Another length, or auto: the longest that fits.",
+        "concurrency": "With --context: do so many requests run at once?",
+        "context": "With --concurrency: tokens of each, prompt and answer.",
+        "cards": "Also list the cards that would do.",
+        "log": "Log of a start of this deployment: its numbers replace the estimates.",
+        "used-mib": "With or without --log: what nvidia-smi shows in use on one GPU after that start.",
         "scenario": "A JSON file with one start's inputs: device_total_gib, model_config, ...",
         "truth": "Compare with real starts instead and print the errors.",
         "rows": "With --truth: a file of measured starts (default: this project's own).",
+        "endpoint": "A hub other than the public one.",
+        "accept-new-host-keys": "Record the keys of hosts that known_hosts doesn't have yet.",
         "json": "Print one JSON document.",
     },
 )
-def plan(c: Context, scenario: str = "", truth: bool = False, rows: str = "", json: bool = False) -> int:
-    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't."""
+def plan(
+    c: Context,
+    deployment: str = "",
+    host: str | None = None,
+    inventory: str | None = None,
+    facts: str = "",
+    gpu: str = "",
+    gpus: str = "1",
+    max_model_len: str = "",
+    concurrency: str = "",
+    context: str = "",
+    cards: bool = False,
+    log: str = "",
+    used_mib: str = "",
+    scenario: str = "",
+    truth: bool = False,
+    rows: str = "",
+    endpoint: str = "",
+    accept_new_host_keys: bool = False,
+    json: bool = False,
+) -> int:
+    """What a start takes on each GPU, whether it fits, and the cheapest changes when it doesn't.
+
+    Answered from metadata alone, without a GPU. Exit code 0: it starts; 4: it doesn't; 3: nobody could look.
+    """
+    from checks import modelmeta  # noqa: PLC0415 - requests loads only where it is used
     from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
 
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
-    return surface.scenario(scenario, as_json=json)
+    ask = surface.Ask.parse(
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        context=context,
+        cards=cards,
+        log=log,
+        used_mib=used_mib,
+    )
+    if scenario:
+        return surface.scenario(scenario, ask, as_json=json)
+    hub = endpoint or os.environ.get("HF_ENDPOINT")
+
+    def load(ref: ModelRef) -> modelmeta.ModelMeta:
+        return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
+
+    if host is not None:
+        from provision import planning, run  # noqa: PLC0415 - SSH loads only where it is used
+
+        flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
+        return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
+    found = surface.gpus_from(gpu=gpu, count=gpus, facts=surface.load_facts(facts) if facts else None)
+    return surface.deployment(load_deployment(deployment), found, ask, load, as_json=json)
 
 
 SELECT = {
@@ -401,6 +465,74 @@ def facts(
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return run.facts(_select(host, inventory), save, flags)
+
+
+@command(
+    help={
+        "deployment": "Name or file of the deployment.",
+        "engine-version": "Exact version. Default: the deployment's own; auto is the newest locked one.",
+        "node-rank": "Which machine of a deployment over several: 0 is the head.",
+        "head-address": "Where rank 0 of such a deployment is reached.",
+        "json": "One JSON document.",
+    },
+    name="command",
+)
+def command_line(
+    c: Context,
+    deployment: str | None = None,
+    engine_version: str | None = None,
+    node_rank: int = 0,
+    head_address: str | None = None,
+    json: bool = False,
+) -> None:
+    """The exact command that serves a deployment, for any catalogued engine version."""
+    node = Node(node_rank, head_address) if head_address else None
+    show_command(load_deployment(deployment or ""), engine_version, node=node, as_json=json)
+
+
+@command(
+    help={
+        "command": "The command or snippet, quoted.",
+        "file": "Read it from this file; - reads standard input.",
+        "engine": "vllm or sglang: translate for this one. Default: the command's own.",
+        "engine-version": "For this version. Default: the newest catalogued.",
+        "write": "Also write it as a deployment of this name, inventory/deployments/NAME.yml.",
+        "json": "One JSON document: argv, deployment, notes.",
+    }
+)
+def translate(
+    c: Context,
+    command: str | None = None,
+    file: str | None = None,
+    engine: str | None = None,
+    engine_version: str | None = None,
+    write: str | None = None,
+    json: bool = False,
+) -> None:
+    """What a command someone found becomes for the engine version wanted, with a note per change.
+
+    Reads vllm serve, python -m vllm.entrypoints..., sglang.launch_server, whole shell snippets and docker run
+    lines, of any age. Runs nothing and asks no network.
+    """
+    found = translate_command(
+        snippet_text(command, file), engine=engine, engine_version=engine_version, name=write
+    )
+    written = write_deployment(found.deployment, found.notes) if write else None
+    show_translation(found, written, as_json=json)
+
+
+@command(
+    help={
+        "engine": "Only this engine: vllm or sglang.",
+        "engine-version": "Everything known of one version: pins, flags, methods, what it lacks.",
+        "json": "One JSON document.",
+    }
+)
+def engines(
+    c: Context, engine: str | None = None, engine_version: str | None = None, json: bool = False
+) -> None:
+    """The engine catalogue: torch, CUDA, driver floor, Python and draft methods of each version."""
+    show_engines(engine, engine_version, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:

@@ -1,6 +1,6 @@
 """Speculation from one dialect to another: which draft a command means, and how it is said elsewhere.
 
-Three dialects: vLLM's old flags (the kind is guessed from the model's name), its JSON (a chain of tokens), and
+Three dialects: vLLM's old flags (the kind is guessed from the name), its JSON (a chain of tokens), and
 SGLang's steps, top-k and tree size.
 """
 
@@ -160,11 +160,10 @@ def _existing(work: Work, pairs: Pairs, method: str, model: str | None) -> tuple
                 "other", work.flag("draft_method"), f"{best.draft} is an {best.method} head, not {method}"
             )
         text = f"{model} is not on the hub; taken instead: {best.draft} (method {best.method}). {absent.text}"
-        work.note("missing-repo", model, text)
+        work.note("missing-repo", work.flag("draft_model"), text)
         return best.method, best.draft
-    work.note(
-        "missing-repo", model, f"{model} is not on the hub; taken instead: {absent.fallback}. {absent.text}"
-    )
+    text = f"{model} is not on the hub; taken instead: {absent.fallback}. {absent.text}"
+    work.note("missing-repo", work.flag("draft_model"), text)
     window = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
     if not window.keys() & work.roles.keys():
         work.draft |= {r: n for r, n in window.items() if r in work.release.flags}

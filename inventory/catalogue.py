@@ -29,6 +29,7 @@ __all__ = [
     "EngineRelease",
     "Env",
     "Flag",
+    "Known",
     "MethodRow",
     "Metric",
     "Piece",
@@ -39,6 +40,7 @@ __all__ = [
     "Stack",
     "Tree",
     "ValueSpelling",
+    "WithDraft",
     "load_catalogue",
     "spec_of",
 ]
@@ -127,6 +129,12 @@ class MethodRow(_Row):
     model_value: str | None = None
 
 
+class WithDraft(_Row):
+    """A switch every command with a draft must carry."""
+
+    flag: str
+
+
 class DraftTp(_Row):
     """What the draft's tensor parallel size may be."""
 
@@ -155,6 +163,12 @@ class RetiredKey(_Row):
     kind: Literal["removed", "renamed", "no-effect"]
     text: str
     becomes: str | None = None
+
+
+class Known(_Row):
+    """Flags that no role stands for and that a version has."""
+
+    flags: tuple[str, ...]
 
 
 class RetiredEnv(_Row):
@@ -249,6 +263,7 @@ class Engine(BaseModel):
     flag: tuple[Flag, ...]
     shorthand: tuple[Shorthand, ...] = ()
     method: tuple[MethodRow, ...]
+    with_draft: tuple[WithDraft, ...] = ()
     draft_tp: tuple[DraftTp, ...] = ()
     retired: tuple[Retired, ...] = ()
     retired_key: tuple[RetiredKey, ...] = ()
@@ -260,6 +275,7 @@ class Engine(BaseModel):
     metric: tuple[Metric, ...] = ()
     env: tuple[Env, ...] = ()
     piece: tuple[Piece, ...] = ()
+    known: tuple[Known, ...] = ()
 
 
 RowT = TypeVar("RowT", bound=_Row)
@@ -280,6 +296,7 @@ class EngineRelease:
     flags: Mapping[str, Flag]
     shorthands: tuple[Shorthand, ...]
     methods: Mapping[Method, MethodRow]
+    with_draft: tuple[str, ...]
     draft_tp: tuple[DraftTp, ...]
     retired_keys: tuple[RetiredKey, ...]
     #: Flags of this release that later ones lack.
@@ -292,6 +309,8 @@ class EngineRelease:
     metrics: Mapping[str, str]
     env: tuple[Env, ...]
     pieces: tuple[Piece, ...]
+    #: Other flags this version has.
+    others: frozenset[str]
     note: str = ""
 
     @property
@@ -402,6 +421,7 @@ def _release(data: Engine, version: Version, stack: Stack) -> EngineRelease:
         flags={f.role: f for f in held(data.flag)},
         shorthands=held(data.shorthand),
         methods={m.name: m for m in held(data.method)},
+        with_draft=tuple(w.flag for w in held(data.with_draft)),
         draft_tp=held(data.draft_tp),
         retired_keys=tuple(k for k in data.retired_key if not k.holds(version)),
         retired=held(data.retired),
@@ -413,6 +433,7 @@ def _release(data: Engine, version: Version, stack: Stack) -> EngineRelease:
         metrics={m.role: m.name for m in held(data.metric)},
         env=held(data.env),
         pieces=held(data.piece),
+        others=frozenset(f for k in held(data.known) for f in k.flags),
         note=note,
     )
 

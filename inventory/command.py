@@ -51,7 +51,7 @@ def render(
 
 
 def render_env(deployment: Deployment, release: EngineRelease) -> dict[str, str]:
-    """The environment the service runs with; the deployment's own values win. Secrets are refused."""
+    """The environment the service runs with, without secrets; the deployment's own values win."""
     world = deployment.tensor_parallel * deployment.pipeline_parallel
     ranks = "|".join(str(n) for n in range(world))
     ours = {
@@ -59,17 +59,6 @@ def render_env(deployment: Deployment, release: EngineRelease) -> dict[str, str]
         for row in release.env
         if row.device in {None, deployment.device} and world >= row.min_world
     }
-    for name, value in deployment.env.items():
-        if name == release.api_key_env or name in {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}:
-            raise UsageError(
-                f"deployment {deployment.name}: env {name} is a secret, and this would write it in plain",
-                hint="use api_key or hub_token with env:NAME or file:PATH",
-            )
-        if not value:
-            raise UsageError(
-                f"deployment {deployment.name}: env {name} is empty; an empty value crashes engine workers",
-                hint="give it a value or leave it out",
-            )
     return ours | deployment.env
 
 
@@ -93,13 +82,15 @@ def spell(
     keyed |= spec_extra or {}
     if keyed and release.json_flag:
         argv += [release.json_flag, json.dumps(keyed, separators=(",", ":"))]
-    return (*argv, *release.always, *extra_args)
+    drafting = bool(keyed) or any(r in roles for r in ("draft_model", "num_speculative_tokens"))
+    needed = release.with_draft if drafting else ()
+    return (*argv, *(w for w in needed if w not in extra_args), *release.always, *extra_args)
 
 
 def parse(argv: Sequence[str], release: EngineRelease) -> ParsedCommand:
     """Read argv of this release into roles.
 
-    Raises UsageError when it starts no known server, or a value is not of its flag's type.
+    Raises UsageError when it starts no known server, a value is missing, or JSON is broken.
     """
     program, rest = strip_program(argv, load_catalogue().engine(release.engine).program_forms)
     lexicon = Lexicon.of_release(release)
@@ -112,7 +103,7 @@ def parse(argv: Sequence[str], release: EngineRelease) -> ParsedCommand:
             roles[item.role] = item.value
         elif item.spec_key:
             extra[item.spec_key] = item.value
-        elif item.written[0] not in release.always:
+        elif item.written[0] not in {*release.always, *release.with_draft}:
             unknown += item.written
     if positional and "model" not in roles:
         roles["model"] = positional.pop(0)

@@ -30,6 +30,8 @@ class Item:
     role: str | None = None
     spec_key: str | None = None
     retired: Retired | None = None
+    #: Why a known flag was not understood.
+    why: str = ""
 
     @property
     def unknown(self) -> bool:
@@ -42,8 +44,6 @@ class Lexicon:
     def __init__(
         self, flags: Iterable[Flag], shorthands: Iterable[Shorthand] = (), retired: Iterable[Retired] = ()
     ) -> None:
-        #: Keep a flag whose value is of no known type as an unknown one, instead of refusing it.
-        self.lenient = False
         self.flags: dict[str, Flag] = {}
         self.keys: dict[str, Flag] = {}
         self.json_flags: set[str] = set()
@@ -72,9 +72,7 @@ class Lexicon:
     @classmethod
     def of_engine(cls, engine: Engine) -> "Lexicon":
         """Every spelling any catalogued version of this engine ever had."""
-        lexicon = cls(engine.flag, engine.shorthand, engine.retired)
-        lexicon.lenient = True
-        return lexicon
+        return cls(engine.flag, engine.shorthand, engine.retired)
 
     def negated(self, name: str) -> Flag | None:
         """The boolean flag that ``--no-x`` (or ``--disable-x`` for ``--enable-x``) switches off."""
@@ -108,7 +106,8 @@ def _same_word(given: str, wanted: str) -> bool:
 def read_flags(tokens: Sequence[str], lexicon: Lexicon) -> tuple[list[Item], list[str]]:
     """Items in order, and the words that belong to no flag.
 
-    Raises UsageError for a missing value, a value of the wrong type, or broken JSON.
+    A value of another type than its flag's ("auto" for a number) leaves the flag unknown, with a reason.
+    Raises UsageError for a missing value and for broken JSON.
     """
     items: list[Item] = []
     positional: list[str] = []
@@ -149,17 +148,15 @@ def _read(token: str, following: str | None, lexicon: Lexicon) -> tuple[list[Ite
     if base in lexicon.json_flags:
         return _spec_items(written, base, key, value, lexicon), used
     if row is not None:
-        return [_valued(written, name, value, row, lexicon)], used
+        return [_valued(written, name, value, row)], used
     return [Item(written, name, value, retired=retired)], used
 
 
-def _valued(written: tuple[str, ...], name: str, value: str, row: Flag | Shorthand, lexicon: Lexicon) -> Item:
+def _valued(written: tuple[str, ...], name: str, value: str, row: Flag | Shorthand) -> Item:
     try:
-        return Item(written, name, _typed(name, value, row.type), role=row.role)
-    except UsageError:
-        if not lexicon.lenient:
-            raise
-        return Item(written, name, value)
+        return Item(written, name, _typed(value, row.type), role=row.role)
+    except ValueError:
+        return Item(written, name, value, why=f"{value} is no {row.type}: kept as it stands")
 
 
 def _dashes(name: str) -> str:
@@ -197,17 +194,15 @@ def _human_int(value: str) -> int:
     return int(float(found[1]) * scale) if "." in found[1] or scale != 1 else int(found[1])
 
 
-def _typed(name: str, value: str, kind: str) -> JsonValue:
-    try:
-        if kind == "int":
-            return _human_int(value)
-        if kind == "float":
-            return float(value)
-        if kind == "json":
-            decoded: JsonValue = json.loads(value)
-            return decoded
-    except ValueError as e:
-        raise UsageError(f"{name} takes {kind}, not {value!r}", hint="correct the value") from e
+def _typed(value: str, kind: str) -> JsonValue:
+    """Raises ValueError when the value is of another type."""
+    if kind == "int":
+        return _human_int(value)
+    if kind == "float":
+        return float(value)
+    if kind == "json":
+        decoded: JsonValue = json.loads(value)
+        return decoded
     return value
 
 

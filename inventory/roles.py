@@ -127,10 +127,14 @@ def _rows(release: EngineRelease, role: str) -> str:
 
 
 def _target(target: ModelRef, path: str | None) -> Roles:
-    roles: Roles = {"model": path or target.label}
+    roles: Roles = {"model": path or _source(target)}
     if path is None and target.repo and target.revision != "main":
         roles["revision"] = target.revision
     return roles
+
+
+def _source(model: ModelRef) -> str:
+    return model.repo or model.path or model.url or ""
 
 
 def _served(deployment: Deployment, model: str) -> str | None:
@@ -181,7 +185,7 @@ def _draft(deployment: Deployment, release: EngineRelease, path: str | None) -> 
         cannot(release, f"draft method {draft.method}", catalogue.versions_with(release.engine, rows))
     roles: Roles = {"draft_method": method.value, "draft_model": method.model_value}
     if draft.model is not None:
-        roles["draft_model"] = path or draft.model.label
+        roles["draft_model"] = path or _source(draft.model)
         if path is None and draft.model.repo and draft.model.revision != "main":
             roles["draft_revision"] = draft.model.revision
     _only_ngram(draft)

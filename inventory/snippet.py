@@ -12,7 +12,7 @@ from typing import Literal
 
 from inventory.errors import UsageError
 
-__all__ = ["Command", "Note", "NoteKind", "Snippet", "read_snippet"]
+__all__ = ["LONGEST", "Command", "Note", "NoteKind", "Snippet", "read_snippet"]
 
 NoteKind = Literal["removed", "renamed", "no-effect", "default-changed", "missing-repo", "shell", "other"]
 
@@ -22,7 +22,7 @@ LONGEST = 200_000
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PROMPT = re.compile(r"^\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+[^\s$#]*)?[$%❯]\s+")
 _USER_PROMPT = re.compile(r"^\s*[\w.-]+@[\w.-]+:[^\s$#]*#\s+")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]{0,200}))?\})")
 _TYPOGRAPHY = str.maketrans(
     {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u200b": "", "\ufeff": ""}
 )
@@ -145,12 +145,14 @@ class _Token:
     kind: Literal["word", "operator", "redirect"]
     text: str
     quoted: bool = False
+    #: A redirect right behind a word: a number there is a file descriptor, "2>".
+    glued: bool = False
     #: Parts of the word: (text, whether the shell expands variables in it).
     parts: tuple[tuple[str, bool], ...] = ()
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    at, end = 0, len(text)
+    at, end, word_end = 0, len(text), -1
     while at < end:
         char = text[at]
         if text.startswith("\\\n", at):
@@ -160,13 +162,14 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif char == "#":
             at = _line_end(text, at)
         elif found := _REDIRECT.match(text, at):
-            yield _Token("redirect", found.group())
+            yield _Token("redirect", found.group(), glued=at == word_end)
             at = found.end()
         elif operator := next((o for o in _OPERATORS if text.startswith(o, at)), None):
             yield _Token("operator", operator)
             at += len(operator)
         else:
             token, at = _word(text, at)
+            word_end = at
             yield token
 
 
@@ -194,10 +197,10 @@ def _word(text: str, at: int) -> tuple[_Token, int]:
             plain = _PLAIN.match(text, at)
             parts.append((plain.group() if plain else char, True))
             at = plain.end() if plain else at + 1
-    return _Token("word", "".join(p for p, _ in parts), quoted, tuple(parts)), at
+    return _Token("word", "".join(p for p, _ in parts), quoted, parts=tuple(parts)), at
 
 
-_PLAIN = re.compile(r"""(?:\$\{[^}\n]*\}|\$(?!\()|[^\s;|&()<>'"\\`$])+""")
+_PLAIN = re.compile(r"""(?:\$\{[^}\n]{0,200}\}|\$(?!\()|[^\s;|&()<>'"\\`$])+""")
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
@@ -268,7 +271,7 @@ def _expand(
     pending = ""
     for token in group:
         if token.kind == "redirect":
-            if words and words[-1].isdigit() and not token.text.startswith("&"):
+            if token.glued and words and words[-1].isdigit():
                 words.pop()
             pending = token.text
             continue

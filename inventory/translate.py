@@ -4,22 +4,26 @@
 catalogue, which repositories exist from the catalogue of pairs. Every difference becomes a note.
 """
 
+import difflib
 import re
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from inventory.adapt import Work, adapt_draft
 from inventory.catalogue import Catalogue, Engine, EngineRelease, load_catalogue
-from inventory.command import SECRET_FLAGS, render, render_env, spell
+from inventory.command import SECRET_FLAGS, render, spell
 from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
 from inventory.roles import FIELDS, Node, roles_of
-from inventory.snippet import Command, Note, Snippet, read_snippet
+from inventory.snippet import LONGEST, Command, Note, Snippet, read_snippet
 
-__all__ = ["Note", "Translation", "translate"]
+__all__ = ["Note", "Translation", "snippet_text", "translate", "write_deployment"]
 
 #: Variables an engine or a library under it reads; others in a snippet are the author's own.
 _ENGINE_ENV = re.compile(
@@ -78,6 +82,48 @@ def translate(
     _defaults(work)
     deployment = _deployment(work, name)
     return Translation(_argv(work, deployment), deployment, tuple(dict.fromkeys(work.notes)))
+
+
+def snippet_text(command: str | None, file: str | None) -> str:
+    """The snippet given on the command line, in a file, or on standard input ("-").
+
+    Raises UsageError when none or both are given, or the file can't be read as text.
+    """
+    if (command is None) == (file is None):
+        raise UsageError(
+            "give --command or --file, one of them", hint='invoke translate --command "vllm serve ..."'
+        )
+    if command is not None:
+        return command
+    try:
+        return sys.stdin.read(LONGEST + 1) if file == "-" else _read_text(Path(str(file)))
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"can't read {file}: {e}", hint="give a text file, or - for standard input") from e
+
+
+def _read_text(path: Path) -> str:
+    with path.open(encoding="utf-8") as lines:
+        return lines.read(LONGEST + 1)
+
+
+def write_deployment(deployment: Deployment, notes: tuple[Note, ...], folder: Path | None = None) -> Path:
+    """Write ``NAME.yml``, with the notes as comments. Raises UsageError when it is there already."""
+    path = (folder or Path("inventory/deployments")) / f"{deployment.name}.yml"
+    fields = deployment.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    comments = "".join(f"# {n.kind} {n.flag}: {n.text}\n" for n in notes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as out:
+            out.write(
+                "# Translated from a command; what changed:\n"
+                + comments
+                + yaml.safe_dump(fields, sort_keys=False)
+            )
+    except FileExistsError as e:
+        raise UsageError(f"{path} exists and is not overwritten", hint="choose another name") from e
+    except OSError as e:
+        raise UsageError(f"can't write {path}: {e}", hint="check the folder") from e
+    return path
 
 
 # --- finding and reading the command ----------------------------------------------------------------------
@@ -189,8 +235,8 @@ def _environment(work: Work, command: Command) -> None:
         if gone and work.same_engine and not gone.holds(work.version):
             work.note("renamed" if gone.becomes else "removed", name, gone.text)
             work.added += [part.replace("{value}", value) for part in gone.becomes]
-        elif not value:
-            work.note("other", name, "empty: left out (an empty value crashes engine workers)")
+        elif not value.strip() or "\n" in value:
+            work.note("other", name, "no value of one line: left out (an empty one crashes engine workers)")
         elif not work.same_engine and name.startswith(work.source.engine.upper()):
             work.note("removed", name, f"{work.source.engine} reads it, {work.release.engine} does not")
         else:
@@ -221,11 +267,28 @@ def _retired(work: Work) -> None:
                 tail = [str(item.value)] if row.takes_value and len(row.becomes) == 1 else []
                 work.added += [*row.becomes, *tail]
     for item in work.unknown:
-        if work.same_engine:
-            work.added += item.written
-            work.note("other", item.flag, "not in the catalogue: kept as it stands")
-        else:
-            work.note("removed", item.flag, f"a flag of {work.source.engine}; no equivalent is catalogued")
+        _unknown(work, item)
+
+
+def _unknown(work: Work, item: Item) -> None:
+    """A flag no role stands for: kept where this release has it, or where nobody knows."""
+    rows = [k for k in work.source.known if _positive(item.flag) in k.flags]
+    if not work.same_engine:
+        work.note("removed", item.flag, f"a flag of {work.source.engine}; no equivalent is catalogued")
+    elif any(row.holds(work.version) for row in rows):
+        work.added += item.written
+    elif rows:
+        work.note("removed", item.flag, f"{work.here} lacks it (seen in {work.source.engine} {rows[0].spec})")
+    else:
+        names = work.release.others | {f.flag for f in work.release.flags.values()}
+        near = next(iter(difflib.get_close_matches(item.flag, sorted(names), 1, cutoff=0.85)), "")
+        work.added += item.written
+        text = item.why or "not in the catalogue: kept as it stands"
+        work.note("other", item.flag, f"{text}; did you mean {near}?" if near and not item.why else text)
+
+
+def _positive(flag: str) -> str:
+    return "--" + flag.removeprefix("--no-") if flag.startswith("--no-") else flag
 
 
 def _fields(work: Work) -> None:
@@ -333,7 +396,6 @@ def _deployment(work: Work, name: str | None) -> Deployment:
             f"this command makes no deployment: {where}: {first['msg']}",
             hint="correct the value in the command",
         ) from e
-    render_env(deployment, work.release)
     return deployment
 
 

@@ -42,24 +42,28 @@ class EnvWant:
 
 
 def plan_environment(
-    want: EnvWant, complete: set[str], uv_have: str | None, say: Callable[[str], None]
+    want: EnvWant, complete: set[str], uv_have: set[str], say: Callable[[str], None]
 ) -> list[Change]:
-    """``complete``: ids of environments that carry a proof; ``uv_have``: version of the uv on the host."""
+    """``complete``: ids of environments that carry a proof; ``uv_have``: the versions of uv there."""
     if want.lock_id[:16] in complete:
         return []
     changes = []
-    uv = f"{layout.UV}-{want.uv_version}"
-    if uv_have != want.uv_version:
-        changes.append(
-            Change(
-                f"uv {want.uv_version} -> {uv}",
-                lambda s: s.write(uv, want.uv_binary.read_bytes(), mode=0o755),
-            )
-        )
+    uv = f"{layout.UV}/{want.uv_version}/uv"
+    if want.uv_version not in uv_have:
+        changes.append(Change(f"uv {want.uv_version} -> {uv}", lambda s: _bring_uv(s, want.uv_binary, uv)))
     where = "pushed wheels" if want.wheelhouse else "the host's index"
     title = f"environment {want.lock_id[:16]}: {len(want.versions)} wheels from {where}, hash-checked, proven"
     changes.append(Change(title, lambda s: _install(s, want, uv, say)))
     return changes
+
+
+def _bring_uv(shell: Shell, binary: Path, uv: str) -> None:
+    """40 MB: rsync where the host has it, ten times as fast as a file through the command channel."""
+    if shell.run(("sh", "-c", "command -v rsync"), timeout=20, check=False).ok:
+        shell.push(binary.parent, str(Path(uv).parent), files=[binary.name])
+        shell.run(("chmod", "0755", "--", uv), timeout=20)
+    else:
+        shell.write(uv, binary.read_bytes(), mode=0o755)
 
 
 def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -> None:

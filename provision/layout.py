@@ -7,7 +7,7 @@ ROOT = "/opt/eyas"
 STATE = "/var/lib/eyas"
 ETC = "/etc/eyas"
 USER = "eyas"
-UV = f"{ROOT}/bin/uv"
+UV = f"{ROOT}/uv"
 LOCK = f"{STATE}/lock"
 AUDIT = f"{STATE}/audit.jsonl"
 

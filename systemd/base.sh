@@ -5,7 +5,7 @@ id -u eyas >/dev/null 2>&1 ||
 for group in video render; do
     ! getent group "$group" >/dev/null || usermod -aG "$group" eyas
 done
-install -d -m 0755 /opt/eyas /opt/eyas/bin /opt/eyas/lib /opt/eyas/locks /opt/eyas/envs
+install -d -m 0755 /opt/eyas /opt/eyas/lib /opt/eyas/locks /opt/eyas/envs
 for folder in releases weights current baselines lock; do
     install -d -m 0755 /var/lib/eyas "/var/lib/eyas/$folder"
 done

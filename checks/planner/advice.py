@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from checks.planner.plan import layout, plan
+from checks.planner.plan import plan
 from checks.planner.result import Plan
 from checks.planner.scenario import Scenario
-from checks.planner.units import gib
 from inventory.errors import EyasError
 
 __all__ = ["Advice", "advise"]
@@ -21,6 +20,7 @@ _TOKENS = (16384, 8192, 4096, 2048, 1024, 512)
 _TP = (2, 4, 8, 16)
 #: Utilisations worth trying, nearest first; above 0.97 nothing is left for what the engine does not count.
 _UTILIZATIONS = tuple(n / 100 for n in range(97, 4, -1))
+_NOT_A_SIZE = frozenset({"spec-legacy-flags"})
 _ONLINE_FP8: dict[str, Any] = {"quant_method": "fp8"}
 _AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
 
@@ -47,21 +47,45 @@ class _Try:
 
 
 def advise(s: Scenario, *, limit: int = 9) -> list[Advice]:
-    """Single changes that make ``s`` start, cheapest first; if none does, the shortest chain of changes.
+    """Single changes that make ``s`` start, cheapest first; if none does, pairs of changes, then a chain.
 
     Empty when ``s`` already fits, or when no change of sizes can help.
     """
     now = plan(s)
-    if now.verdict == "fits":
+    if now.verdict == "fits" or now.reason in _NOT_A_SIZE:
         return []
-    found: list[Advice] = []
-    for kind in _KINDS:
-        best = _first_that_starts(kind(s, now), better_than=now)
-        if best is not None:
-            found.append(best)
-        if len(found) >= limit:
-            break
-    return found or _chain(s, now)
+    singles = _singles(s, now)
+    if now.stop is not None and now.stop.stage == "configuration" and not _mends(singles):
+        singles = _pairs(s, now, (_fewer_gpus,)) + singles
+    return (singles or _pairs(s, now, _STRUCTURAL) or _chain(s, now))[:limit]
+
+
+def _mends(found: list[Advice]) -> bool:
+    """True when a refused split is mended by itself."""
+    return any(a.change in {"tensor_parallel", "draft.tensor_parallel"} for a in found)
+
+
+def _singles(s: Scenario, now: Plan) -> list[Advice]:
+    found = (_first_that_starts(kind(s, now), better_than=now) for kind in _KINDS)
+    return [a for a in found if a is not None]
+
+
+def _pairs(s: Scenario, now: Plan, kinds: "tuple[_Kind, ...]") -> list[Advice]:
+    """A structural change that is not enough by itself, with the cheapest further one."""
+    found = []
+    for kind in kinds:
+        for t in kind(s, now):
+            made = _planned(t.scenario)
+            further = _singles(t.scenario, made) if made is not None else []
+            if further:
+                found.append(_joined(t, further[0]))
+                break
+    return found
+
+
+def _joined(first: _Try, then: Advice) -> Advice:
+    change, value = f"{first.change} + {then.change}", f"{first.value} + {then.value}"
+    return Advice(change, value, then.plan, f"{first.cost}; {then.cost}")
 
 
 def _first_that_starts(tries: Iterator[_Try], *, better_than: Plan) -> Advice | None:
@@ -110,6 +134,11 @@ def _seqs(s: Scenario, _now: Plan) -> Iterator[_Try]:
         if n < current:
             cost = f"at most {n} requests run at once (now {current}); further ones wait"
             yield _Try("max_num_seqs", str(n), s.with_(seqs=n), cost)
+
+
+def _few_seqs(s: Scenario, now: Plan) -> Iterator[_Try]:
+    """A few sizes only, to go with another change."""
+    return (t for t in _seqs(s, now) if t.value in {"128", "32", "8"})
 
 
 def _tokens(s: Scenario, _now: Plan) -> Iterator[_Try]:
@@ -215,17 +244,5 @@ _KINDS: tuple[_Kind, ...] = (
     _gpus,
     _quantised,
 )
+_STRUCTURAL: tuple[_Kind, ...] = (_fewer_gpus, _few_seqs, _fp8_kv, _ngram, _gpus, _quantised)
 _CHAINABLE: tuple[_Kind, ...] = (_seqs, _tokens, _fp8_kv, _ngram, _gpus, _quantised)
-
-
-def spare_text(made: Plan) -> str:
-    """What a plan leaves, in words."""
-    tokens = f"{made.kv_tokens:,} KV tokens" if made.kv_tokens else "no KV cache"
-    return f"{tokens}, {gib(made.free or 0)} GiB free, longest request {layout_longest(made):,}"
-
-
-def layout_longest(made: Plan) -> int:
-    """The longest single request of a plan."""
-    if made.longest is not None:
-        return made.longest
-    return layout(made.scenario.work()).longest(made.available_kv or 0, made.max_len or 0)

@@ -7,7 +7,7 @@ its estimate as it is.
 import re
 from dataclasses import replace
 
-from checks.planner.result import Plan, Term
+from checks.planner.result import Plan, Term, band_of
 from checks.planner.units import GIB, gib
 
 __all__ = ["Measured", "calibrate", "read_log"]
@@ -60,7 +60,7 @@ def calibrate(plan: Plan, startup_log_text: str, nvml_used: int | None = None) -
         concurrency=_concurrency(plan, seen),
         device_peak=peak,
         stop=None if "tokens" in seen and nvml_used is not None else plan.stop,
-        band=int(sum(t.band**2 for t in terms) ** 0.5) if nvml_used is None else GIB // 10,
+        band=band_of(terms) if nvml_used is None else GIB // 10,
         notes=(*plan.notes, f"measured on this host's start: {names}"),
     )
 
@@ -92,7 +92,7 @@ def _terms(terms: tuple[Term, ...], seen: Measured) -> tuple[Term, ...]:
 
 
 def _as_measured(term: Term, nbytes: int, source: str) -> Term:
-    return Term(term.name, nbytes, GIB // 200, source, measured=True)
+    return Term(term.name, nbytes, GIB // 200, source, measured=True, budgeted=term.budgeted)
 
 
 def _fit_device(terms: tuple[Term, ...], used: int) -> tuple[Term, ...]:

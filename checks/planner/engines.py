@@ -9,27 +9,32 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from checks.planner.units import GIB
+from inventory.catalogue import EngineRelease, load_catalogue
 from inventory.errors import InventoryError
 
-__all__ = ["Context", "Rules", "Static", "context", "rules_for", "static_pool", "table"]
+__all__ = ["Context", "Rules", "Static", "context", "release_of", "rules_for", "static_pool", "table"]
 
 
 @dataclass(frozen=True)
 class Rules:
     """How one range of versions accounts. ``measured``: its estimates were checked against real starts."""
 
-    engine: str
     first: Version
     before: Version
-    gpu_memory_utilization: float
-    model_runner_v2: bool
-    huge_batch: bool
+    v2: str
+    v2_methods: tuple[str, ...]
     unsplit_weights: bool
-    graph_estimate_subtracted: bool
     v2_graph_estimate: bool
     held_counted: bool
     source: str
     measured: bool
+    v2_mixtures: tuple[str, ...] = ()
+
+    def runs_v2(self, *, architecture: str, moe: bool, hybrid: bool, method: str) -> bool:
+        """True when a start of this model with this drafting method uses the second model runner."""
+        if self.v2 == "none" or method not in self.v2_methods:
+            return False
+        return self.v2 == "all" or (not hybrid and (not moe or architecture in self.v2_mixtures))
 
 
 @dataclass(frozen=True)
@@ -93,23 +98,30 @@ def _data() -> dict[str, Any]:
 
 
 @functools.cache
+def release_of(engine: str, version: str | None) -> EngineRelease:
+    """The catalogue's rows for a version; its newest when none is given. Raises UsageError for another."""
+    catalogue = load_catalogue()
+    return catalogue.release(engine, version or catalogue.releases(engine)[-1])
+
+
+@functools.cache
 def table(engine: str) -> tuple[Rules, ...]:
     """All ranges of an engine, oldest first."""
-    return tuple(_rules(engine, row) for row in _data().get(engine, ()))
+    return tuple(_rules(row) for row in _data().get(engine, ()))
 
 
-def _rules(engine: str, row: dict[str, Any]) -> Rules:
-    rest = {k: v for k, v in row.items() if k not in {"from", "before"}}
-    return Rules(engine=engine, first=Version(row["from"]), before=Version(row["before"]), **rest)
+def _rules(row: dict[str, Any]) -> Rules:
+    rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    del rest["from"], rest["before"]
+    return Rules(first=Version(row["from"]), before=Version(row["before"]), **rest)
 
 
-def rules_for(engine: str, version: str | None) -> Rules:
-    """The rules of this version; the newest when it isn't given. Raises InventoryError for another engine."""
+@functools.cache
+def rules_for(engine: str, version: str) -> Rules:
+    """The rules of this version. Raises InventoryError for an engine or version without any."""
     rows = table(engine)
     if not rows:
         raise InventoryError(f"no memory rules for engine {engine!r}", hint="known: vllm, sglang")
-    if version is None or version in {"", "auto"}:
-        return rows[-1]
     try:
         wanted = Version(version)
     except InvalidVersion as e:

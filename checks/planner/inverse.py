@@ -12,6 +12,8 @@ from inventory.errors import EyasError, UsageError
 __all__ = ["Capacity", "CardFit", "CardLike", "cards_that_do", "serves"]
 
 _COUNTS = (1, 2, 4, 8)
+#: Tried where the engine's default leaves too little: small cards, many ranks.
+_LOWER = (0.9, 0.85, 0.8)
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class Capacity:
 
 @dataclass(frozen=True)
 class CardLike:
-    """A card to try: its name and memory in bytes."""
+    """A card to try: its name, memory in bytes, and whether it computes in bfloat16."""
 
     name: str
     nbytes: int
+    bfloat16: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,21 @@ def serves(s: Scenario, *, requests: int, context: int) -> Capacity:
     blocks = lay.blocks(kv)
     most = int(lay.concurrency(kv, context)) if made.starts else 0
     share = blocks // requests * lay.bytes_per_block
-    longest = lay.longest(share, max(context, made.max_len or 0)) if made.starts else 0
+    most_positions = s.with_(max_len=None, auto_len=False).work().max_len
+    longest = lay.longest(share, max(context, most_positions)) if made.starts else 0
     return Capacity(requests, context, made.starts and most >= requests, most, longest, made)
 
 
 def cards_that_do(s: Scenario, cards: Iterable[CardLike], *, requests: int | None = None) -> list[CardFit]:
-    """For each card the smallest count (1, 2, 4, 8) on which ``s`` fits; cards that never do are left out."""
+    """For each card the smallest count (1, 2, 4, 8) on which ``s`` fits.
+
+    Cards that never do, and cards without the model's number format, are left out.
+    """
     found = []
+    needs_bfloat16 = "bfloat16" in str(s.config.get("torch_dtype") or s.config.get("dtype"))
     for card in cards:
+        if needs_bfloat16 and not card.bfloat16:
+            continue
         fit = _smallest(s, card, requests)
         if fit is not None:
             found.append(fit)
@@ -77,17 +87,29 @@ def cards_that_do(s: Scenario, cards: Iterable[CardLike], *, requests: int | Non
 
 def _smallest(s: Scenario, card: CardLike, requests: int | None) -> CardFit | None:
     for gpus in _COUNTS:
-        tried = s.with_(
-            device=card.name, device_total=card.nbytes, gpus=gpus, tp=gpus, other_used=0, speculative=_spec(s)
-        )
-        try:
-            made = plan(tried)
-        except EyasError:
-            continue
-        enough = requests is None or (made.concurrency or 0) >= requests
-        if made.starts and made.verdict == "fits" and enough:
-            return CardFit(card.name, gpus, made)
+        for utilization in (s.utilization,) if s.utilization else (None, *_LOWER):
+            tried = s.with_(
+                device=card.name,
+                device_total=card.nbytes,
+                gpus=gpus,
+                tp=gpus,
+                other_used=0,
+                utilization=utilization,
+                speculative=_spec(s),
+            )
+            made = _planned(tried)
+            if made is not None and (requests is None or (made.concurrency or 0) >= requests):
+                return CardFit(card.name, gpus, made)
     return None
+
+
+def _planned(s: Scenario) -> Plan | None:
+    """The plan when it fits."""
+    try:
+        made = plan(s)
+    except EyasError:
+        return None
+    return made if made.verdict == "fits" else None
 
 
 def _spec(s: Scenario) -> dict[str, Any]:

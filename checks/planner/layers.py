@@ -11,7 +11,7 @@ from checks.planner.units import MIB, cdiv, round_up
 from checks.planner.weights import VOCAB_PADDING, vocab_bytes
 from checks.planner.work import Work
 
-__all__ = ["compile_head", "forward", "logits"]
+__all__ = ["compile_head", "compile_target", "forward", "logits"]
 
 #: The compiler's benchmark clears the L2 cache with a buffer of its size: 60 MiB on Hopper.
 _L2_FLUSH = 60 * MIB
@@ -20,8 +20,8 @@ _L2_FLUSH = 60 * MIB
 def forward(a: Allocator, shape: Shape, tp: int, n: int, tag: str, *, aux: int = 0, fused: int = 0) -> None:
     """A pass of ``n`` tokens; leaves ``{tag}.out`` and ``{tag}.aux{i}`` allocated.
 
-    Layers are alike, so two stand for all. The residual lives where the first layer's input was, norms work in
-    place. ``fused``: width of what a head joins before its first layer.
+    Layers are alike, so two stand for all. The residual lives where the first layer's input was, norms work
+    in place. ``fused``: width of what a head joins before its first layer.
     """
     hidden = n * shape.hidden * shape.dtype_bytes
     a.take(f"{tag}.residual", hidden)
@@ -90,6 +90,15 @@ def logits(a: Allocator, name: str, n: int, shape: Shape, tp: int, *, vocab: int
     a.take("gathered", local * tp)
     a.take(name, local * tp)
     a.drop("local", "gathered")
+
+
+def compile_target(a: Allocator, w: Work, n: int) -> None:
+    """The compiler's example arguments for the first piece: the embedding table and two hidden states."""
+    if w.eager or not w.cold_compile:
+        return
+    a.take("example table", vocab_bytes(w.target.vocab, w.target, w.tp))
+    a.take("example hidden", 2 * n * w.target.hidden * w.target.dtype_bytes)
+    a.drop("example table", "example hidden")
 
 
 def compile_head(a: Allocator, w: Work, n: int) -> None:

@@ -13,23 +13,26 @@ from checks.planner.gates import refusals
 from checks.planner.graphs import Graphs, graphs_of
 from checks.planner.kv import KvLayout, layout_of
 from checks.planner.loading import loaded
-from checks.planner.result import Plan, Stop, Term
+from checks.planner.result import Plan, Stop, Term, band_of
 from checks.planner.scenario import Scenario
-from checks.planner.units import GIB, MIB, allocated, gib
+from checks.planner.units import GIB, allocated, gib
 from checks.planner.work import Work
 
 __all__ = ["Plan", "Stop", "Term", "layout", "plan", "uses_v2"]
 
-#: Architectures of the second runner although they are mixtures (vLLM 0.25.1 config/vllm.py:68).
-_V2_MOE = frozenset({"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"})
-_V2_METHODS = frozenset({"none", "eagle", "eagle3", "mtp"})
+#: Tensors of the sampler, whose size follows the sequences.
+_SAMPLING = frozenset({"fp32", "logits", "gathered", "local", "masked", "probs", "noise", "top-k rows"})
+_PARAMETERS = "parameters, fused and rounded as the engine allocates them"
 
 
 def uses_v2(s: Scenario, w: Work) -> bool:
     """True when this start runs on the second model runner."""
-    dense = not w.target.is_moe or w.target.architecture in _V2_MOE
-    hybrid = "state" in w.target.layer_kinds
-    return s.rules.model_runner_v2 and s.method in _V2_METHODS and dense and not hybrid
+    return s.rules.runs_v2(
+        architecture=w.target.architecture,
+        moe=w.target.is_moe,
+        hybrid="state" in w.target.layer_kinds,
+        method=s.method,
+    )
 
 
 def layout(w: Work) -> KvLayout:
@@ -70,9 +73,9 @@ class _Walk:
         self.layout = layout(w)
         self.held = 0
         self.notes: list[str] = (
-            [] if s.rules.measured else [f"no start of {s.engine} {s.version} was measured"]
+            [] if s.rules.measured else [f"no start of {s.engine} {s.release.version} was measured"]
         )
-        self._add("CUDA context, NCCL", self.outside, GIB // 8, self.context.source)
+        self._add("CUDA context, NCCL", self.outside, self._outside_band, self.context.source)
 
     def run(self, mismatch: str) -> Plan:
         """Stage after stage, until one stops."""
@@ -105,9 +108,14 @@ class _Walk:
     def _room(self) -> int:
         return self.s.device_total - self._taken
 
-    def _add(self, name: str, nbytes: int, band: int, source: str) -> None:
+    @property
+    def _outside_band(self) -> int:
+        """NCCL's share follows the links between the cards; only two NVLink cards were measured."""
+        return GIB // 8 if self.w.tp == 1 else GIB // 2
+
+    def _add(self, name: str, nbytes: int, band: int, source: str, *, budgeted: bool = False) -> None:
         if nbytes > 0:
-            self.terms.append(Term(name, nbytes, band, source))
+            self.terms.append(Term(name, nbytes, band, source, budgeted=budgeted))
 
     def _first_look(self) -> Stop | None:
         wanted = int(self.s.device_total * self.s.used_utilization())
@@ -124,7 +132,7 @@ class _Walk:
         ):
             if size + extra > self._room:
                 return Stop("load", slug, f"{name} {gib(size + extra)} GiB, {gib(self._room)} GiB free")
-            self._add(name, size, size // 100, "parameters, fused and rounded as the engine allocates them")
+            self._add(name, size, size // 100, _PARAMETERS, budgeted=True)
         self.weights = target + draft
         return None
 
@@ -135,13 +143,12 @@ class _Walk:
         self._add(
             "runner buffers", self.held, self.held // 20, f"largest: {largest}, {gib(buffers[largest])} GiB"
         )
-        self._add("kernels, handles", self.context.growth(self.w.tp), GIB // 8, self.context.source)
+        self._add("kernels, handles", self.context.growth(self.w.tp), self._outside_band, self.context.source)
         return None
 
     def _profile(self) -> Stop | None:
         a = Allocator(limit=self._room)
         try:
-            a.take("workspace", self.context.workspace_mib * MIB)
             (runner_v2 if self.v2 else runner_v1).profile(a, self.w)
         except OutOfMemory as e:
             return Stop(
@@ -158,7 +165,7 @@ class _Walk:
         counted = (self.weights or 0) + self.activations + self.context.growth(self.w.tp)
         if rules.held_counted:
             counted += self.held
-        estimated = rules.v2_graph_estimate if self.v2 else rules.graph_estimate_subtracted
+        estimated = self.s.graphs_budgeted and (rules.v2_graph_estimate or not self.v2)
         if estimated:
             counted += self.graphs.total
         return int(self.s.device_total * self.s.used_utilization()) - counted
@@ -178,7 +185,9 @@ class _Walk:
         if used > self._room:
             text = f"{gib(used)} GiB of KV cache, {gib(self._room)} GiB free"
             return Stop("KV cache", "kv-cache-no-memory", text)
-        self._add("KV cache", used, used * 3 // 100, f"{self.layout.bytes_per_block} bytes a block")
+        self._add(
+            "KV cache", used, used * 3 // 100, f"{self.layout.bytes_per_block} bytes a block", budgeted=True
+        )
         return None
 
     def _length(self) -> int:
@@ -194,7 +203,7 @@ class _Walk:
         self._add(
             "CUDA graphs",
             graphs.total,
-            graphs.total // 3,
+            graphs.total // 4,
             f"{len(graphs.sizes)} sizes to {max(graphs.sizes, default=0)}",
         )
         return None
@@ -204,7 +213,6 @@ class _Walk:
         a = Allocator(limit=self._room)
         run = runner_v2.warm_up if self.v2 else runner_v1.warm_up
         try:
-            a.take("workspace", self.context.workspace_mib * MIB)
             run(a, self.w, blocks)
         except OutOfMemory as e:
             text = f"{e.tensor}, {gib(e.nbytes)} GiB, in the warm-up of {self.w.seqs} sequences"
@@ -219,11 +227,7 @@ class _Walk:
         drafted = self.w.method != "none" and (tensor.startswith(("d.", "draft", "joined")) or self.w.k > 0)
         if drafted:
             return "oom-spec-draft"
-        return (
-            "oom-sampler-warmup"
-            if tensor in {"fp32", "logits", "probs", "noise", "top-k rows"}
-            else "oom-weights-load"
-        )
+        return "oom-sampler-warmup" if tensor in _SAMPLING else "oom-weights-load"
 
     # -- result
 
@@ -242,7 +246,7 @@ class _Walk:
             max_len=length,
             longest=self.layout.longest(available or 0, self.w.max_len) if known else None,
             device_peak=sum(t.nbytes for t in self.terms) if reached else None,
-            band=int(sum(t.band**2 for t in self.terms) ** 0.5),
+            band=band_of(self.terms),
             stop=stop,
             notes=tuple(self.notes),
         )

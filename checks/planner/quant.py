@@ -6,7 +6,7 @@ Sources: the create_weights methods of vLLM 0.25.1 model_executor/layers/quantiz
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checks.planner.units import cdiv
@@ -55,9 +55,12 @@ def _matches(pattern: str, name: str) -> bool:
     return pattern == name or pattern in name.split(".") or name.endswith("." + pattern)
 
 
-def scheme_of(config: Mapping[str, Any] | None, override: str | None = None) -> Scheme | None:
+def scheme_of(
+    config: Mapping[str, Any] | None, override: str | None = None, *, hopper: bool = False
+) -> Scheme | None:
     """The scheme of a quantization_config, or of a scheme asked for at start (``fp8``, ``bitsandbytes``).
 
+    On Hopper 4-bit zero points are unpacked to the width of the scales (Machete, which only runs there).
     None means unquantised. Raises InventoryError for a method whose storage is not known here.
     """
     if config is None and override is None:
@@ -69,7 +72,10 @@ def scheme_of(config: Mapping[str, Any] | None, override: str | None = None) -> 
     if build is None:
         known = ", ".join(sorted(_BUILDERS))
         raise InventoryError(f"unknown quantisation method {method!r}", hint=f"known: {known}")
-    return build(data, skip)
+    scheme = build(data, skip)
+    if hopper and scheme.zero_bits and scheme.group > 0 and scheme.name != "gptq":
+        return replace(scheme, zero_bits=int(scheme.scale_bytes * 8))
+    return scheme
 
 
 def _awq(data: Mapping[str, Any], skip: tuple[str, ...]) -> Scheme:

@@ -1,35 +1,71 @@
 """How a plan is shown: a bar per GPU on a terminal, plain lines otherwise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from checks.planner.result import Plan
+from checks.planner.advice import Advice
+from checks.planner.inverse import Capacity, CardFit
+from checks.planner.result import Plan, Term
 from checks.planner.truth import Row
 from checks.planner.units import GIB, gib
 
-__all__ = ["show_plan", "show_truth"]
+__all__ = ["show_advice", "show_capacity", "show_cards", "show_plan", "show_truth"]
 
 _WIDTH = 64
 _COLOURS = ("grey50", "blue", "cyan", "magenta", "yellow", "green", "red", "bright_black")
 _VERDICTS = {"fits": "green", "tight": "yellow", "does-not-fit": "red"}
 
 
-def show_plan(plan: Plan, console: Console, *, title: str = "") -> None:
+def show_plan(plan: Plan, console: Console, *, title: str = "", notes: tuple[str, ...] = ()) -> None:
     """Print one plan. Without a terminal the same numbers come as plain lines."""
     if console.is_terminal:
         console.print(Group(*_rich(plan, title)))
     else:
-        for line in _plain(plan, title):
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
+        _lines(console, _plain(plan, title))
+    _lines(console, [f"  note: {n}" for n in (*plan.notes, *notes)])
+
+
+def show_advice(advice: Sequence[Advice], console: Console) -> None:
+    """The changes that help, each with what it gives and what it costs."""
+    for a in advice:
+        tokens = f"{a.plan.kv_tokens:,} KV tokens" if a.plan.kv_tokens else "no KV cache"
+        outcome = f"{a.plan.verdict}, {tokens}, {gib(a.plan.free or 0)} GiB free"
+        _lines(console, [f"  change {a.change} to {a.value}: {outcome}", f"    costs: {a.cost}"])
+
+
+def show_capacity(capacity: Capacity, console: Console) -> None:
+    """Whether the requests asked for fit, and how far each could go."""
+    asked = f"{capacity.requests} requests of {capacity.context:,} tokens"
+    _lines(
+        console,
+        [
+            f"  {asked}: {'yes' if capacity.holds else 'no'}",
+            f"  at {capacity.context:,} tokens: {capacity.most_requests} requests at once",
+            f"  with {capacity.requests} requests: {capacity.longest_context:,} tokens each",
+        ],
+    )
+
+
+def show_cards(fits: Sequence[CardFit], console: Console) -> None:
+    """Which cards would do, the smallest first."""
+    lines = [f"  {f.gpus} x {f.card}: {f.plan.kv_tokens or 0:,} KV tokens" for f in fits]
+    _lines(
+        console, ["cards that would do:", *lines] if lines else ["no known card would do, up to 8 of them"]
+    )
+
+
+def _lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _headline(plan: Plan) -> str:
     s = plan.scenario
     where = f"{s.tp} x {s.device or 'GPU'} {gib(s.device_total)} GiB"
-    return f"{s.engine} {s.version or ''} on {where}: {plan.verdict}".replace("  ", " ")
+    return f"{s.engine} {s.release.version} on {where}: {plan.verdict}"
 
 
 def _numbers(plan: Plan) -> list[tuple[str, str]]:
@@ -54,23 +90,23 @@ def _plain(plan: Plan, title: str) -> list[str]:
     for t in plan.terms:
         mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
         lines.append(f"  {t.name:<28} {gib(t.nbytes):>8.2f} GiB  {mark}")
-    lines += [f"  {name:<28} {text}" for name, text in _numbers(plan)]
-    return lines + [f"  note: {n}" for n in plan.notes]
+    return lines + [f"  {name:<28} {text}" for name, text in _numbers(plan)]
 
 
 def _rich(plan: Plan, title: str) -> list[RenderableType]:
     head = Text(f"{title}  " if title else "")
     head.append(_headline(plan), style=f"bold {_VERDICTS[plan.verdict]}")
-    table = Table(box=None, padding=(0, 2), show_header=False)
-    for colour, t in zip(_COLOURS * 3, plan.terms, strict=False):
-        mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
-        table.add_row(
-            Text("█", style=colour), t.name, f"{gib(t.nbytes):.2f} GiB", mark, Text(t.source, style="dim")
-        )
-    for name, text in _numbers(plan):
-        table.add_row("", name, text)
-    notes = [Text(f"note: {n}", style="dim") for n in plan.notes]
-    return [head, *[_bar(plan, rank) for rank in range(plan.scenario.tp)], table, *notes]
+    numbers = [Text(f"  {name:<28}{text}") for name, text in _numbers(plan)]
+    terms = [_term(colour, t) for colour, t in zip(_COLOURS * 3, plan.terms, strict=False)]
+    return [head, *[_bar(plan, rank) for rank in range(plan.scenario.tp)], *terms, *numbers]
+
+
+def _term(colour: str, t: Term) -> Text:
+    """One line; on a narrow terminal the source at its end gives way."""
+    mark = "measured" if t.measured else f"+/- {gib(t.band):.2f}"
+    line = Text("█ ", style=colour, no_wrap=True, overflow="ellipsis")
+    line.append(f"{t.name:<28}{gib(t.nbytes):>8.2f} GiB  {mark:<9} ", style="default")
+    return line.append(t.source, style="dim")
 
 
 def _bar(plan: Plan, rank: int) -> Text:

@@ -1,12 +1,13 @@
 """What planning gives: the terms of a GPU's memory, where a start stops, and the numbers people ask for."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from checks.planner.scenario import Scenario
 from checks.planner.units import GIB, gib
 
-__all__ = ["Plan", "Stop", "Term", "Verdict"]
+__all__ = ["Plan", "Stop", "Term", "Verdict", "band_of"]
 
 Verdict = Literal["fits", "tight", "does-not-fit"]
 
@@ -16,13 +17,22 @@ _TIGHT = GIB
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a GPU's memory. ``band`` is its error either way; ``source`` says where it comes from."""
+    """One part of a GPU's memory. ``band`` is its error either way; ``source`` says where it comes from.
+
+    ``budgeted``: inside the engine's budget, so its error moves the KV cache and not the device's use.
+    """
 
     name: str
     nbytes: int
     band: int
     source: str
     measured: bool = False
+    budgeted: bool = False
+
+
+def band_of(terms: Iterable[Term]) -> int:
+    """The error of the sum: independent terms, without those that the KV cache makes up for."""
+    return int(sum(t.band**2 for t in terms if not t.budgeted) ** 0.5)
 
 
 @dataclass(frozen=True)

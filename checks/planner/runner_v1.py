@@ -7,7 +7,7 @@ v1/sample/rejection_sampler.py, v1/sample/ops/topk_topp_sampler.py, v1/spec_deco
 """
 
 from checks.planner.allocator import Allocator
-from checks.planner.layers import compile_head, forward, logits
+from checks.planner.layers import compile_head, compile_target, forward, logits
 from checks.planner.units import cdiv
 from checks.planner.work import Work
 
@@ -30,6 +30,8 @@ def held(w: Work) -> dict[str, int]:
 
 def profile(a: Allocator, w: Work) -> None:
     """The dummy pass of all batched tokens and the sampler for every slot."""
+    compile_target(a, w, w.batched_tokens)
+    a.take("workspace", w.workspace)
     _pass(a, w, w.batched_tokens)
     _sample(a, w, w.profile_reqs)
     a.drop("picked", "t.out")
@@ -37,6 +39,7 @@ def profile(a: Allocator, w: Work) -> None:
 
 def warm_up(a: Allocator, w: Work, blocks: int) -> None:  # noqa: ARG001 - one signature for both runners
     """After the graphs: one token for every slot, then the sampler again, to keep its buffers."""
+    a.take("workspace", w.workspace)
     _pass(a, w, w.profile_reqs)
     _sample(a, w, w.profile_reqs)
     a.drop("picked", "t.out")

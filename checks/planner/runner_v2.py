@@ -8,7 +8,7 @@ spec_decode/speculator.py, spec_decode/autoregressive/speculator.py, spec_decode
 """
 
 from checks.planner.allocator import Allocator
-from checks.planner.layers import compile_head, forward, logits
+from checks.planner.layers import compile_head, compile_target, forward, logits
 from checks.planner.units import cdiv
 from checks.planner.work import Work
 
@@ -39,6 +39,8 @@ def held(w: Work) -> dict[str, int]:
 
 def profile(a: Allocator, w: Work) -> None:
     """The dummy pass of all batched tokens; ``a.peak_live`` is what the engine reserves for activations."""
+    compile_target(a, w, w.batched_tokens)
+    a.take("workspace", w.workspace)
     _forward(a, w, w.batched_tokens)
     _propose(a, w, w.batched_tokens, w.profile_reqs, compiling=True)
     a.drop(*_aux(w))
@@ -51,13 +53,14 @@ def warm_up(a: Allocator, w: Work, blocks: int) -> None:
     prompt = w.query_len + 1
     per_request = cdiv(prompt + w.query_len, w.block_size)
     reqs = max(1, min(w.seqs, w.batched_tokens // prompt, (blocks - 1) // per_request))
+    a.take("workspace", w.workspace)
     _forward(a, w, reqs * prompt)
     _sample(a, w, reqs)
     _prompt_logprobs(a, w, reqs * prompt)
     _propose(a, w, reqs * prompt, reqs)
     a.drop("t.out", *_aux(w))
     _forward(a, w, reqs * w.query_len)
-    _sample(a, w, reqs * w.query_len)
+    _sample(a, w, reqs * w.query_len, drafts=w.method != "none")
     _propose(a, w, reqs * w.query_len, reqs)
     a.drop("t.out", *_aux(w))
 
@@ -71,16 +74,25 @@ def _forward(a: Allocator, w: Work, n: int) -> None:
     forward(a, w.target, w.tp, n, "t", aux=len(_aux(w)))
 
 
-def _sample(a: Allocator, w: Work, rows: int, *, probe: bool = False) -> None:
-    """Logits, their fp32 copy, then top-k/top-p: in place, with one scratch row per compute unit."""
-    vocab = w.target.vocab
+def _sample(a: Allocator, w: Work, rows: int, *, probe: bool = False, drafts: bool = False) -> None:
+    """Logits and their fp32 copy, then top-k and top-p.
+
+    In place with one scratch row a compute unit, or by FlashInfer (flashinfer 0.6.13 sampling.py), which
+    makes masked logits and probabilities; rejection of drafts always goes in place. The profile's probe
+    filters nothing.
+    """
+    full = rows * w.target.vocab * 4
     a.take("picked", rows * w.target.hidden * w.target.dtype_bytes)
     logits(a, "logits", rows, w.target, w.tp)
-    a.take("fp32", rows * vocab * 4)
-    if not probe and "top-k rows" not in a.held:
-        a.take("top-k rows", min(w.compute_units, rows) * vocab * 4)
-    a.take("block argmax", rows * cdiv(vocab, 1024) * 8)
-    a.take("block max", rows * cdiv(vocab, 1024) * 4)
+    a.take("fp32", full)
+    if w.flashinfer_sampler and not drafts and not probe:
+        a.take("masked", full)
+        a.take("probs", full)
+        a.drop("masked", "probs")
+    elif not probe and "top-k rows" not in a.held:
+        a.take("top-k rows", min(w.compute_units, rows) * w.target.vocab * 4)
+    a.take("block argmax", rows * cdiv(w.target.vocab, 1024) * 8)
+    a.take("block max", rows * cdiv(w.target.vocab, 1024) * 4)
     a.drop("block argmax", "block max", "fp32", "logits", "picked")
 
 
@@ -103,7 +115,7 @@ def _propose(a: Allocator, w: Work, n: int, reqs: int, *, compiling: bool = Fals
     if compiling:
         compile_head(a, w, n)
     for tokens in (n, reqs) if w.k > 1 else (n,):
-        forward(a, w.draft, w.tp, tokens, "d", fused=2 * w.draft.hidden)
+        forward(a, w.draft, w.tp, tokens, "d", fused=2 * w.draft.hidden if w.reads_hidden else 0)
         a.take("picked", reqs * width)
         _draft_logits(a, w, reqs)
         a.drop("picked", "d.out")

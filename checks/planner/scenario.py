@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.planner.engines import Rules, rules_for
+from checks.planner.engines import Rules, context, release_of, rules_for, static_pool
+from checks.planner.fields import Fields
 from checks.planner.from_tensors import Tensor
 from checks.planner.quant import scheme_of
 from checks.planner.shapes import Shape, shape_of
-from checks.planner.units import GIB
+from checks.planner.units import GIB, MIB
 from checks.planner.work import Work
+from inventory.catalogue import EngineRelease
 from inventory.errors import InventoryError
 
 __all__ = ["Scenario", "load_scenario"]
 
-#: Cards this large get the larger scheduling defaults, except A100 (vLLM 0.25.1 engine/arg_utils.py).
-_LARGE_CARD = 70 * GIB
-_HUGE_CARD = 160 * GIB
+_UTILIZATION = 0.92
+#: SGLang chooses by free memory; this only sizes what is planned per request.
+_SEQS = 256
+_HOPPER = ("h100", "h200", "h800", "h20", "gh200")
 
 MEMORYLESS = frozenset({"none", "ngram", "ngram_gpu", "suffix"})
 
@@ -73,8 +76,13 @@ class Scenario:
         return dataclasses.replace(self, **changes)
 
     @property
+    def release(self) -> EngineRelease:
+        """The catalogue's rows for this version: defaults of flags and scheduler sizes."""
+        return release_of(self.engine, None if self.version in {None, "", "auto"} else self.version)
+
+    @property
     def rules(self) -> Rules:
-        return rules_for(self.engine, self.version)
+        return rules_for(self.engine, self.release.version)
 
     @property
     def method(self) -> str:
@@ -97,21 +105,35 @@ class Scenario:
         return self.method not in MEMORYLESS
 
     @property
-    def large_card(self) -> bool:
-        return self.device_total >= _LARGE_CARD and "a100" not in self.device.lower()
+    def hopper(self) -> bool:
+        """Compute capability 9.0, told by the card's name."""
+        return any(name in self.device.lower() for name in _HOPPER)
 
     def used_utilization(self) -> float:
-        return self.utilization if self.utilization is not None else self.rules.gpu_memory_utilization
+        if self.utilization is not None:
+            return self.utilization
+        value = self.release.defaults.get("gpu_memory_utilization")
+        return float(value) if isinstance(value, (int, float)) else _UTILIZATION
 
     def used_seqs(self) -> int:
-        return self.seqs or (1024 if self.large_card else 256)
+        return self.seqs or self._batch()[0]
 
     def used_batched_tokens(self) -> int:
-        if self.batched_tokens:
-            return self.batched_tokens
-        if self.device_total >= _HUGE_CARD and self.rules.huge_batch:
-            return 16384
-        return 8192 if self.large_card else 2048
+        return self.batched_tokens or self._batch()[1]
+
+    def _batch(self) -> tuple[int, int]:
+        """Sequences and tokens a step, as the engine would choose them for this card."""
+        found = self.release.batch_defaults(memory_gib=self.device_total / GIB, card=self.device)
+        if found is not None:
+            return found.max_num_seqs, found.max_num_batched_tokens
+        speculating = self.release.defaults.get("max_num_seqs_with_speculation")
+        seqs = int(speculating) if self.speculative and isinstance(speculating, int) else _SEQS
+        return seqs, static_pool().chunked_prefill(self.device_total)
+
+    @property
+    def graphs_budgeted(self) -> bool:
+        """True when this version takes its estimate of graph memory out of the budget."""
+        return self.release.defaults.get("cudagraph_memory_subtracted") is True
 
     def used_max_len(self, target: Shape) -> int:
         """The length asked for, or what the model was made for."""
@@ -126,8 +148,8 @@ class Scenario:
         return Work(
             target=target,
             draft=draft,
-            scheme=scheme_of(target.quantization, self.quantization),
-            draft_scheme=scheme_of(draft.quantization) if draft else None,
+            scheme=scheme_of(target.quantization, self.quantization, hopper=self.hopper),
+            draft_scheme=scheme_of(draft.quantization, hopper=self.hopper) if draft else None,
             method=self.method,
             k=self.k,
             tp=self.tp,
@@ -143,6 +165,8 @@ class Scenario:
             flashinfer_sampler=self.flashinfer,
             compute_units=132,
             cold_compile=not self.warm_cache,
+            hopper=self.hopper,
+            workspace=context().workspace_mib * MIB,
         )
 
     def _own_head(self) -> bool:
@@ -166,7 +190,7 @@ class Scenario:
         """One row of measurements, or a hand-written scenario. Unknown fields are ignored."""
         if not isinstance(row, Mapping):
             raise InventoryError(f"{source} is not a JSON object")
-        read = _Fields(row, source)
+        read = Fields(row, source)
         config = row.get("model_config")
         if not isinstance(config, Mapping):
             raise InventoryError(f"{source} has no model_config", hint="give the target's config.json there")
@@ -211,34 +235,6 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, ValueError) as e:
         raise InventoryError(f"cannot read scenario {path}: {e}") from e
     return Scenario.from_mapping(data, source=path.name)
-
-
-class _Fields:
-    def __init__(self, row: Mapping[str, Any], source: str) -> None:
-        self.row = row
-        self.source = source
-
-    def optional(self, name: str, low: float, high: float) -> float | None:
-        value = self.row.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= high:
-            raise InventoryError(f"{self.source}: {name} is {value!r}, expected a number in ({low}, {high}]")
-        return float(value)
-
-    def number(self, name: str, low: float, high: float) -> float:
-        value = self.optional(name, low, high)
-        if value is None:
-            raise InventoryError(f"{self.source} has no {name}")
-        return value
-
-    def whole(self, name: str) -> int | None:
-        value = self.row.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise InventoryError(f"{self.source}: {name} is {value!r}, expected a positive whole number")
-        return value
 
 
 def _detected(config: Mapping[str, Any] | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checks.planner.layer_kinds import layer_kinds, window_of
 from inventory.errors import InventoryError
 
 __all__ = ["DTYPE_BYTES", "Mla", "Moe", "Shape", "shape_of"]
@@ -17,6 +18,8 @@ DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
 #: Attention biases that the config does not state: the class has them. Source: vLLM 0.25.1 models/*.py.
 _QKV_BIAS = {"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl"}
 _QK_NORM = {"qwen3", "qwen3_moe"}
+#: Configuration classes whose own default ties head and embedding, so that their files don't say it.
+_TIED = ("gemma", "cohere", "gpt2", "opt", "bloom")
 #: models/qwen2.py and its users: `gate_up` is a variable of its own until the MLP returns.
 _NAMES_GATE_UP = "qwen"
 
@@ -95,7 +98,7 @@ def shape_of(config: Mapping[str, Any], *, source: str = "config.json") -> Shape
     read = _Reader(text, source)
     hidden, heads = read.positive("hidden_size", "n_embd", "d_model"), read.positive("num_attention_heads")
     layers = read.positive("num_hidden_layers", "n_layer", "num_layers")
-    kinds = _layer_kinds(text, layers)
+    kinds = layer_kinds(text, layers)
     model_type = str(text.get("model_type", ""))
     head_dim = read.optional("head_dim") or max(1, hidden // heads)
     mla = _mla(text)
@@ -111,14 +114,14 @@ def shape_of(config: Mapping[str, Any], *, source: str = "config.json") -> Shape
         intermediate=_intermediate(read, text, hidden),
         vocab=vocab,
         draft_vocab=read.optional("draft_vocab_size") or vocab,
-        tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", _ties(model_type)))),
         qkv_bias=bool(text.get("attention_bias", text.get("qkv_bias", model_type in _QKV_BIAS))),
         qk_norm=bool(text.get("qk_norm", model_type in _QK_NORM)),
         max_positions=read.optional("max_position_embeddings", "n_positions") or 2048,
         rotary_dim=_rotary_dim(text, head_dim, mla),
         rope_key=_rope_key(text),
         dtype_bytes=DTYPE_BYTES.get(_dtype(config, text), 2),
-        window=_window(text, kinds),
+        window=window_of(text, kinds),
         layer_kinds=kinds,
         moe=_moe(text),
         mla=mla,
@@ -173,6 +176,10 @@ def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
     return str(value or "bfloat16").removeprefix("torch.")
 
 
+def _ties(model_type: str) -> bool:
+    return model_type.startswith(_TIED)
+
+
 def _intermediate(read: _Reader, text: Mapping[str, Any], hidden: int) -> int:
     found = read.optional("intermediate_size", "n_inner", "ffn_hidden_size")
     if found is None and text.get("moe_intermediate_size"):
@@ -207,37 +214,6 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
         nope_dim=int(text.get("qk_nope_head_dim", 128)),
         v_dim=int(text.get("v_head_dim", 128)),
     )
-
-
-_STATE_WORDS = ("mamba", "linear", "recurrent", "ssm", "conv")
-_WINDOW_WORDS = ("sliding", "local", "chunked")
-
-
-def _layer_kinds(text: Mapping[str, Any], layers: int) -> tuple[str, ...]:
-    named = text.get("layer_types") or text.get("layers_block_type")
-    if isinstance(named, list) and len(named) >= layers:
-        return tuple(_kind(str(n)) for n in named[:layers])
-    interval = text.get("full_attention_interval")
-    if isinstance(interval, int) and interval > 1:
-        return tuple("full" if (i + 1) % interval == 0 else "state" for i in range(layers))
-    pattern = text.get("sliding_window_pattern")
-    if isinstance(pattern, int) and pattern > 1 and text.get("sliding_window"):
-        return tuple("full" if (i + 1) % pattern == 0 else "window" for i in range(layers))
-    uses = text.get("sliding_window") and text.get("use_sliding_window", True)
-    return ("window" if uses else "full",) * layers
-
-
-def _kind(name: str) -> str:
-    if any(w in name for w in _STATE_WORDS):
-        return "state"
-    return "window" if any(w in name for w in _WINDOW_WORDS) else "full"
-
-
-def _window(text: Mapping[str, Any], kinds: tuple[str, ...]) -> int | None:
-    if "window" not in kinds:
-        return None
-    value = text.get("sliding_window") or text.get("attention_chunk_size")
-    return int(value) if value else None
 
 
 def _rotary_dim(text: Mapping[str, Any], head_dim: int, mla: Mla | None) -> int:

@@ -34,11 +34,25 @@ def total(params: list[Param], *, unsplit: bool) -> int:
 def model_params(shape: Shape, tp: int, scheme: Scheme | None) -> list[Param]:
     """All parameters of a decoder model on one of ``tp`` ranks, its rotary table included."""
     found = list(_embedding(shape, tp))
-    for layer in range(shape.layers):
-        found += _layer(shape, tp, scheme, layer, qkv_inputs=shape.hidden)
+    found += _layers(shape, tp, scheme)
     found.append(Param("norm", shape.hidden * shape.dtype_bytes))
     found.append(rotary(shape))
     return _merge(found)
+
+
+def _layers(shape: Shape, tp: int, scheme: Scheme | None) -> list[Param]:
+    """Every layer's parameters. Layers are alike by kind, unless a quantisation leaves some out by number."""
+    if scheme is not None and any(c.isdigit() for pattern in scheme.skip for c in pattern):
+        numbers = [(n, 1) for n in range(shape.layers)]
+    else:
+        sparse = [n for n in range(shape.layers) if shape.moe is not None and shape.moe.is_sparse(n)]
+        dense = [n for n in range(shape.layers) if n not in set(sparse)]
+        numbers = [(kind[0], len(kind)) for kind in (dense, sparse) if kind]
+    return [
+        Param(p.name, p.nbytes, p.count * times)
+        for n, times in numbers
+        for p in _layer(shape, tp, scheme, n, qkv_inputs=shape.hidden)
+    ]
 
 
 def rotary(shape: Shape) -> Param:

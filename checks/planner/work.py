@@ -10,7 +10,10 @@ __all__ = ["Work"]
 
 @dataclass(frozen=True)
 class Work:
-    """Sizes in tokens, sequences and bytes. ``method`` "none" serves the target alone."""
+    """Sizes in tokens, sequences and bytes. ``method`` "none" serves the target alone.
+
+    ``hopper``: compute capability 9.0, which gets kernels of its own (FlashAttention 3, Machete).
+    """
 
     target: Shape
     draft: Shape | None
@@ -31,6 +34,8 @@ class Work:
     flashinfer_sampler: bool
     compute_units: int
     cold_compile: bool
+    hopper: bool
+    workspace: int
 
     @property
     def query_len(self) -> int:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def boot(home: Path) -> None:
     host: dict[str, Any] = json.loads((home / "host.json").read_text())
     # Still the outer /proc: this is the id others know us by.
     (home / "init.pid").write_text(str(Path("/proc/self").readlink()))
-    hierarchies = cgroups.hierarchies()
+    groups: dict[str, str] = json.loads((home / "cgroups.json").read_text())
+    cgroups.enter(groups, "payload")
+    cgroups.unshare_namespace()
     root = home / "root"
     mounts.private(Path("/"))
     _root(host, home, root)
@@ -42,7 +45,7 @@ def boot(home: Path) -> None:
     mounts.mount("sysfs", root / "sys", "sysfs", RO | NOSUID | NODEV | NOEXEC)
     _dev(root, home)
     mounts.mount("tmpfs", root / "run", "tmpfs", NOSUID | NODEV, "mode=755,size=64m")
-    _cgroups(root, hierarchies)
+    _cgroups(root, groups)
     _boot_id(root)
     _card(home / "sim", root, host["profile"])
     _name(root, host["name"])
@@ -90,7 +93,7 @@ def _dev(root: Path, home: Path) -> None:
     mounts.mount("tmpfs", dev / "shm", "tmpfs", NOSUID | NODEV, "mode=1777")
 
 
-def _cgroups(root: Path, hierarchies: dict[str, Path]) -> None:
+def _cgroups(root: Path, hierarchies: Iterable[str]) -> None:
     top = root / "sys/fs/cgroup"
     flags = NOSUID | NODEV | NOEXEC
     if cgroups.is_v2(hierarchies):

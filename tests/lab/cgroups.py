@@ -1,15 +1,19 @@
 """Control groups of lab hosts, on a machine with v1 hierarchies (also hybrid) and on one with pure v2.
 
-A host gets one group, ``eyas-lab/LAB/HOST``, at the root of *every* hierarchy that is mounted: its systemd
-sees that group as the root of its own tree. Leave one hierarchy out and the host's systemd would mount it
-itself and write into the machine's root.
+A host gets one group, ``eyas-lab/LAB/HOST``, at the root of *every* hierarchy that is mounted, with
+``keeper`` and ``payload`` in it: the host's systemd sees ``payload`` as the root of its own tree, where v2
+suffers no process of anybody else. Leave one hierarchy out and the host's systemd would mount it itself and
+write into the machine's root.
 """
 
 import contextlib
+import ctypes
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from inventory.errors import CheckRefused
 
 __all__ = [
     "create",
@@ -26,6 +30,7 @@ __all__ = [
 
 ROOT = Path("/sys/fs/cgroup")
 TOP = "eyas-lab"
+CLONE_NEWCGROUP = 0x02000000
 
 
 def hierarchies() -> dict[str, Path]:
@@ -40,8 +45,8 @@ def hierarchies() -> dict[str, Path]:
     return found
 
 
-def is_v2(found: dict[str, Path] | None = None) -> bool:
-    return set(found or hierarchies()) == {"unified"}
+def is_v2(names: Iterable[str]) -> bool:
+    return set(names) == {"unified"}
 
 
 def _groups(lab: str, host: str = "") -> Iterator[tuple[str, Path]]:
@@ -49,20 +54,32 @@ def _groups(lab: str, host: str = "") -> Iterator[tuple[str, Path]]:
         yield name, mount / TOP / lab / host if host else mount / TOP / lab
 
 
-def create(lab: str, host: str) -> list[Path]:
-    """Make the host's groups; returns the folders a process must enter (through ``cgroup.procs``)."""
-    made = []
+def create(lab: str, host: str) -> dict[str, str]:
+    """Make the host's groups; returns the folder of each hierarchy, by the hierarchy's name."""
+    made = {}
     for name, group in _groups(lab, host):
-        group.mkdir(parents=True, exist_ok=True)
-        levels = [group.parent.parent, group.parent, group]
-        if name == "cpuset":
-            for level in levels:
+        levels = [group.parent.parent, group.parent, group, group / "keeper", group / "payload"]
+        for level in levels:
+            level.mkdir(parents=True, exist_ok=True)
+            if name == "cpuset":
                 _inherit_cpuset(level)
-        elif name == "unified" and is_v2():
-            for level in [group.parent.parent.parent, *levels[:2]]:
-                _delegate(level)
-        made.append(group)
+            if name == "unified":
+                _delegate(level.parent)
+        made[name] = str(group)
     return made
+
+
+def enter(groups: dict[str, str], part: str) -> None:
+    """Move the calling process into ``keeper`` or ``payload`` of the groups that ``create`` returned."""
+    for group in groups.values():
+        Path(group, part, "cgroup.procs").write_text("0")
+
+
+def unshare_namespace() -> None:
+    """The groups the process is in now become the roots of all it can see."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWCGROUP):
+        raise OSError(ctypes.get_errno(), "unshare cgroup namespace")
 
 
 def _inherit_cpuset(group: Path) -> None:
@@ -73,10 +90,10 @@ def _inherit_cpuset(group: Path) -> None:
 
 
 def _delegate(group: Path) -> None:
-    wanted = [f"+{name}" for name in (group / "cgroup.controllers").read_text().split()]
-    for controller in wanted:
-        with contextlib.suppress(OSError):  # one that can't be delegated must not cost the others
-            (group / "cgroup.subtree_control").write_text(controller)
+    """Give the group's children its controllers; one that can't be had must not cost the others."""
+    for name in (group / "cgroup.controllers").read_text().split():
+        with contextlib.suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{name}")
 
 
 def processes(lab: str, host: str = "") -> set[int]:
@@ -111,9 +128,9 @@ def limit_memory(lab: str, host: str, limit: int | None) -> None:
     """Hold the whole host to ``limit`` bytes; None lifts it."""
     groups = dict(_groups(lab, host))
     if "memory" in groups:
-        (groups["memory"] / "memory.limit_in_bytes").write_text(str(limit or -1))
+        _set(groups["memory"] / "memory.limit_in_bytes", limit, f"{limit or -1}")
     else:
-        (groups["unified"] / "memory.max").write_text(str(limit or "max"))
+        _set(groups["unified"] / "memory.max", limit, f"{limit or 'max'}")
 
 
 def limit_writes(lab: str, host: str, folder: Path, limit: int | None) -> None:
@@ -125,9 +142,19 @@ def limit_writes(lab: str, host: str, folder: Path, limit: int | None) -> None:
     device = folder.stat().st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     if "blkio" in groups:
-        (groups["blkio"] / "blkio.throttle.write_bps_device").write_text(f"{name} {limit or 0}")
+        _set(groups["blkio"] / "blkio.throttle.write_bps_device", limit, f"{name} {limit or 0}")
     else:
-        (groups["unified"] / "io.max").write_text(f"{name} wbps={limit or 'max'}")
+        _set(groups["unified"] / "io.max", limit, f"{name} wbps={limit or 'max'}")
+
+
+def _set(path: Path, limit: int | None, text: str) -> None:
+    """Where the machine lacks the controller, lifting a limit is done already and setting one is refused."""
+    if path.exists():
+        path.write_text(text)
+    elif limit is not None:
+        raise CheckRefused(
+            f"this machine has no {path.name}: the controller isn't enabled", hint="leave it out"
+        )
 
 
 def remove(lab: str, host: str = "") -> None:

@@ -27,6 +27,7 @@ def run(action: str, host: str, what: str, **options: Any) -> int:
             f"no such lab action {action!r}" if action else "which lab action?",
             hint=f"invoke lab {' | '.join(actions)}, e.g. invoke lab up --hosts 2",
         )
+    options |= {name: parse_size(options[name]) for name in ("size", "memory")}
     require_lab()
     return actions[action](host, what, options)
 
@@ -40,9 +41,7 @@ def up(host: str, what: str, options: Options) -> int:
         name=options["lab"],
         release=options["release"],
         yes=options["yes"],
-        **{k: options[k] for k in ("profile", "os", "user", "sudo")},
-        size=parse_size(options["size"]),
-        memory=parse_size(options["memory"]),
+        **{k: options[k] for k in ("profile", "os", "user", "sudo", "size", "memory")},
     )
     say_to_stderr(f"{len(names)} up in {time.monotonic() - began:.1f} s")
     return _print_status([lab], options["json"])
@@ -77,9 +76,9 @@ def fault(host: str, what: str, options: Options) -> int:
     """Make WHAT go wrong on HOST; without WHAT, list what can."""
     if not what:
         for name, known in FAULTS.items():
-            print(f"{name:18} {known.says.format(value=known.default)}" if known.says else name)
+            print(f"{name:20} {known.says.format(value=known.default)}".rstrip())
         for name in fault_names():
-            print(f"gpu:{name:14} {parse('h200x2+' + name).says[-1]}")
+            print(f"gpu:{name:16} {parse('h200x2+' + name).says[-1]}")
         return 0
     say_to_stderr(Lab.load(options["lab"]).fault(_given(host, "fault"), what, options["value"]))
     return 0

@@ -50,7 +50,10 @@ def fault(host: "LabHost", kind: str, value: str = "") -> str:
 
 
 def heal(host: "LabHost", kind: str = "") -> list[str]:
-    """Undo one fault, or all (card faults too) without ``kind``; returns what was undone."""
+    """Undo one fault, or all (card faults too) without ``kind``; returns what was undone.
+
+    The kernel log keeps what it was told until the next boot, as on a real box.
+    """
     if kind.startswith(CARD):
         _card(host, kind.removeprefix(CARD), add=False)
         return [kind]
@@ -288,5 +291,5 @@ FAULTS: dict[str, Fault] = {
     ),
     "reboot": Fault("it was rebooted", lambda h, _: h.reboot()),
     "power-off": Fault("its plug is pulled", _crash, _power_on),
-    "clock": Fault("", _clock),
+    "clock": Fault("refused: a host's wall clock is the machine's", _clock),
 }

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inventory.errors import ChangeFailed
+from inventory.errors import ChangeFailed, UsageError
 from tests.lab import cgroups, faults, kernel_log, mounts
 from tests.lab.access import make_key
 from tests.lab.card import sim
-from tests.lab.keeper import REPOSITORY
+from tests.lab.keeper import PYTHON, REPOSITORY
 from tests.lab.profiles import Profile, parse
 from tests.lab.rootfs import os_release
 
@@ -48,6 +47,19 @@ class HostSpec:
     os: str = "ubuntu"
     user: str = "op"
     sudo: str = "nopasswd"
+
+    def __post_init__(self) -> None:
+        parse(self.profile)
+        os_release(self.os)
+        known = {"user": {"op", "root"}, "sudo": {"nopasswd", "password"}}
+        for option, words in known.items():
+            if getattr(self, option) not in words:
+                raise UsageError(
+                    f"no such --{option}: {getattr(self, option)}", hint=f"one of {sorted(words)}"
+                )
+        for option, least in {"size": 32, "memory": 64}.items():
+            if (value := getattr(self, option)) is not None and value < least << 20:
+                raise UsageError(f"--{option} is too small to boot", hint=f"--{option} {least}M or more")
 
 
 class LabHost:
@@ -141,7 +153,7 @@ class LabHost:
         sim.make_nodes(self.home / "sim", root / "dev", after)
         for unit in after.enable:
             self.run(["systemctl", "restart", unit], check=False)
-        kernel_log.say(self.home, after.kernel_log)
+        kernel_log.say(self.home, [line for line in after.kernel_log if line not in before.kernel_log])
 
     def _change_driver(self, before: Profile, after: Profile) -> None:
         script = ["export DEBIAN_FRONTEND=noninteractive"]
@@ -158,21 +170,20 @@ class LabHost:
 
     # ---- making and unmaking -------------------------------------------------------------------------
 
-    def create(self, layers: list[Path]) -> None:  # layers: topmost first, the root file system last
-        """The host's disk, keys and groups; it is off afterwards. Half-made ones are made anew."""
-        if not (self.home / "host.json").exists():
-            self.remove()
-            self._disk()
-            self._personalise(self.home / "disk/upper", layers[-1])
-        self.lab.network.add_host(self.name, self.spec.number)
-        groups = cgroups.create(self.lab.name, self.name)
-        cgroups.limit_memory(self.lab.name, self.name, self.spec.memory)
+    def exists(self) -> bool:
+        """Whether it was made to the end and its disk is there (one in memory goes with the machine)."""
+        return (self.home / "host.json").exists() and (self.home / "disk/upper").is_dir()
+
+    def make(self, layers: list[Path]) -> None:
+        """Its disk on top of ``layers`` (topmost first, the root file system last) and its identity."""
+        self.remove()
+        self._disk()
+        self._personalise(self.home / "disk/upper", layers[-1])
         config = {
             "name": self.name,
             "netns": self.lab.network.host_netns(self.name),
             "profile": self.spec.profile,
             "layers": [str(p) for p in layers],
-            "cgroups": [str(p) for p in groups],
         }
         write_json(self.home / "host.json", config)
 
@@ -200,7 +211,8 @@ class LabHost:
             files |= {"etc/os-release": text, "usr/lib/os-release": text}
         for name, text in files.items():
             self._put(upper, base, name, text)
-        shadow = re.sub(r"(?m)^op:[^:]*:", lambda _: f"op:{SUDO_SHADOW}:", (base / "etc/shadow").read_text())
+        old = (base / "etc/shadow").read_text()
+        shadow = re.sub(r"(?m)^op:[^:]*:", lambda _: f"op:{SUDO_SHADOW}:", old)
         self._put(upper, base, "etc/shadow", shadow)
         shutil.copystat(base / "etc/shadow", upper / "etc/shadow")
         os.chown(upper / "etc/shadow", 0, (base / "etc/shadow").stat().st_gid)
@@ -232,9 +244,13 @@ class LabHost:
         """Start the keeper, and with it the host; returns at once. Nothing happens when it runs already."""
         if cgroups.processes(self.lab.name, self.name):
             return
+        self.lab.network.add_host(self.name, self.spec.number)
+        groups = cgroups.create(self.lab.name, self.name)
+        write_json(self.home / "cgroups.json", groups)
+        cgroups.limit_memory(self.lab.name, self.name, self.spec.memory)
         self.lab.network.set_link(self.spec.number, up="link-down" not in faults.active(self))
         # setsid's fork leaves the keeper to init: it outlives us and is nobody's zombie.
-        keeper = ["setsid", "--fork", sys.executable, "-m", "tests.lab.keeper", str(self.home)]
+        keeper = ["setsid", "--fork", *PYTHON, "-m", "tests.lab.keeper", str(self.home)]
         with (self.home / "console.log").open("ab") as console:
             subprocess.run(
                 keeper,

@@ -71,14 +71,17 @@ class Lab:
         ensure_packages(NEEDED, yes)
         _check_names([name, *(names := list(names))])
         _check_inotify(len(names), say)
+        HostSpec("checked", 0, **spec)
         with locked(labs_dir() / f"{name}.lock"):
+            if name in lab_names():
+                release = cls.load(name).release
+            base = ensure_rootfs(pick_release(release), yes=yes, say=say)
             lab = cls._load_or_new(name, release)
-            base = ensure_rootfs(lab.release, yes=yes, say=say)
-            parse(spec.get("profile", "none"))
             lab._add(names, spec)
             lab.network.up()
             for host in (lab.hosts[n] for n in names):
-                host.create(layers(base, parse(host.spec.profile), yes=yes, say=say))
+                if not host.exists():
+                    host.make(layers(base, parse(host.spec.profile), yes=yes, say=say))
                 host.power_on()
             lab.write_access()
             for n in names:

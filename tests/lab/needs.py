@@ -43,6 +43,8 @@ def why_no_lab() -> str:
 
 
 def require_lab() -> None:
+    """CheckRefused with the reason when this machine can't; else root's tools are on PATH afterwards."""
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     if reason := why_no_lab():
         raise CheckRefused(reason, hint="run it as root on a Linux x86_64 machine, e.g. with sudo")
 
@@ -55,8 +57,7 @@ def missing_packages(packages: Iterable[str]) -> list[str]:
 def _there(shown_by: str) -> bool:
     if shown_by.startswith("/"):
         return Path(shown_by).exists()
-    # A user's PATH often lacks the sbin folders that root's tools live in.
-    return shutil.which(shown_by, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is not None
+    return shutil.which(shown_by) is not None
 
 
 def ensure_packages(packages: Iterable[str], yes: bool) -> None:

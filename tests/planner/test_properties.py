@@ -33,7 +33,7 @@ def build(method: str, **changes: Any) -> Scenario:
     return speculating(**changes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(METHODS, SEQS, SEQS, TOKENS, st.booleans())
 def test_more_sequences_never_need_less(method: str, a: int, b: int, tokens: int, eager: bool) -> None:
     low, high = sorted((a, b))
@@ -41,7 +41,7 @@ def test_more_sequences_never_need_less(method: str, a: int, b: int, tokens: int
     assert peak_without_kv(one) <= peak_without_kv(one.with_(seqs=high))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(METHODS, TOKENS, TOKENS, SEQS)
 def test_more_batched_tokens_never_leave_more_cache(method: str, a: int, b: int, seqs: int) -> None:
     low, high = sorted((a, b))
@@ -49,7 +49,7 @@ def test_more_batched_tokens_never_leave_more_cache(method: str, a: int, b: int,
     assert (plan(one).available_kv or 0) >= (plan(one.with_(batched_tokens=high)).available_kv or 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(LENGTHS, LENGTHS)
 def test_a_longer_request_never_needs_less(a: int, b: int) -> None:
     low, high = sorted((a, b))
@@ -58,8 +58,9 @@ def test_a_longer_request_never_needs_less(a: int, b: int) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(1, 8), st.integers(1, 8), SEQS)
+@given(st.integers(1, 8), st.integers(1, 8), SEQS.filter(lambda n: n <= 512))
 def test_more_drafts_never_need_less(a: int, b: int, seqs: int) -> None:
+    """While the warm-up's batch holds every sequence: 8192 tokens for k + 2 each."""
     low, high = sorted((a, b))
     one, more = (speculating(k=k, seqs=seqs, eager=True) for k in (low, high))
     assert peak_without_kv(one) <= peak_without_kv(more)

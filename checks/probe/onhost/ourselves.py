@@ -67,8 +67,8 @@ def _lock(look: Look) -> "Any":
 
 
 def _uv(look: Look) -> "list[str]":
-    """Versions of uv that were brought along, as /opt/eyas/bin/uv-VERSION."""
-    return [n[len("uv-") :] for n in look.names(ROOT + "/bin") if n.startswith("uv-")]
+    """Versions of uv that were brought along, as /opt/eyas/uv/VERSION/uv."""
+    return [n for n in look.names(ROOT + "/uv") if look.exists(ROOT + "/uv/" + n + "/uv")]
 
 
 def _releases(look: Look) -> "list[dict[str, Any]]":

@@ -64,9 +64,7 @@ def pushed_from(lock: WheelLock) -> Path:
 def build_wheelhouse() -> Wheelhouse:
     """Fetch the wheels once (600 MB) into the cache; CheckRefused when there is no CPU build of torch."""
     lock = find_lock(SPEC["lock"], root=LOCKS)
-    folder = build_once(pushed_from(lock), lambda out: _fetch(lock, out))
-    check(lock, folder)
-    return Wheelhouse(folder, lock)
+    return Wheelhouse(build_once(pushed_from(lock), lambda out: _fetch(lock, out)), lock)
 
 
 def check(lock: WheelLock, folder: Path) -> None:
