@@ -535,6 +535,65 @@ def engines(
     show_engines(engine, engine_version, as_json=json)
 
 
+@command(
+    help={
+        "log": "A log file, or - for standard input.",
+        "facts": "A saved probe, or a flat JSON object (gpu, count, driver, torch, model, flags, ...).",
+        "unit": "The service's unit file (or `systemctl cat` output).",
+        "metrics": "A saved /metrics page, or JSON with measured numbers.",
+        "engine": "vllm or sglang, when the log does not tell.",
+        "engine-version": "The engine's version, when the log does not tell.",
+        "bundle": "A bundle that --save made.",
+        "save": "Folder for a redacted bundle of what was looked at.",
+        "list": "List every code and its cause.",
+        "score": "Contributors: score a folder of cases.",
+        "json": "One JSON document on standard output.",
+    }
+)
+def doctor(
+    c: Context,
+    log: str = "",
+    facts: str = "",
+    unit: str = "",
+    metrics: str = "",
+    engine: str = "",
+    engine_version: str = "",
+    bundle: str = "",
+    save: str = "",
+    list: bool = False,
+    score: str = "",
+    json: bool = False,
+) -> int:
+    """Name the one cause of a failed or slow deployment, with evidence and a computed fix.
+
+    Exit 0: no error found, 4: errors found, 3: could not look.
+    """
+    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+
+    if list:
+        return cli.show_list(as_json=json)
+    if score:
+        return cli.show_score(Path(score), as_json=json)
+    inputs = cli.gather(
+        bundle=bundle, log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=engine_version
+    )
+    return cli.show_diagnosis(inputs, as_json=json, save=save)
+
+
+@command(
+    positional=["name"],
+    help={"name": "A code (MEM010) or a cause (kv-cache-too-small).", "json": "One JSON document."},
+)
+def explain(c: Context, name: str, json: bool = False) -> int:
+    """What a doctor's code means: what, why, example, fix."""
+    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+
+    if name in {"--help", "-h"}:  # a positional argument takes the word before invoke does
+        print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
+        return 0
+    return cli.show_code(name, as_json=json)
+
+
 def _each(steps: list[list[str]]) -> int:
     failed = [
         s for s in steps if subprocess.run([sys.executable, "-m", *s], cwd=ROOT, check=False).returncode

@@ -203,7 +203,9 @@ def plan_changes(want: Want, facts: HostFacts, options: Options, say: Say) -> li
     )
     return [
         *_plan_base(facts),
-        *plan_environment(want.environment, complete_envs(facts), set(facts.value("eyas.uv", list) or []), say),
+        *plan_environment(
+            want.environment, complete_envs(facts), set(facts.value("eyas.uv", list) or []), say
+        ),
         *plan_weights(
             want.manifests.values(),
             complete_weights(facts),
