@@ -6,6 +6,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 
+from packaging.version import Version
+
 from checks.facts import HostFacts
 from checks.outcome import Finding
 from checks.preconditions import Floors, Want, run_preconditions, verdict
@@ -52,7 +54,7 @@ def plan_driver(todo: Todo, drivers: Drivers, confirm: Confirm, say: Say) -> lis
     if todo.reboot:
         stops = f" (ends: {', '.join(todo.stops)})" if todo.stops else ""
         title = f"reboot into driver {todo.version}{stops}"
-        changes.append(Change(title, lambda s: _reboot(s, todo, title, confirm), disruptive=True))
+        changes.append(Change(title, lambda s: _reboot(s, todo, title, confirm, say), disruptive=True))
     return changes
 
 
@@ -107,20 +109,22 @@ def _hold(shell: Shell, version: str) -> None:
         f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
     )
     shell.write(KEEP_FILE, text.encode())
-    shell.run(("apt-mark", "hold", *mine), timeout=60)
+    if mine:
+        shell.run(("apt-mark", "hold", *mine), timeout=60)
 
 
 def _start(shell: Shell, service: str, *, now: bool) -> None:
     shell.run(("systemctl", "enable", *(("--now",) if now else ()), service), timeout=120)
 
 
-def _reboot(shell: Shell, todo: Todo, title: str, confirm: Confirm) -> None:
+def _reboot(shell: Shell, todo: Todo, title: str, confirm: Confirm, say: Say) -> None:
     if not confirm(shell.host.name, title):
         raise ChangeFailed(
             f"driver {todo.version} is installed, the reboot is pending",
             hint="run the same command again with --yes",
             host=shell.host.name,
         )
+    say("waiting for it to come back (minutes on a large server)")
     reboot(shell)
 
 
@@ -163,7 +167,7 @@ class DriverJob:
         state = self._apt(goal, fetch=fetch and bool(goal.lacks))
         specs = specs_for(self.facts, self.floors.driver, goal, state)
         todo = decide(self.facts, goal, specs, state)
-        if specs and not state.interrupted:
+        if specs and not state.interrupted and all("=" in s or s in state.candidates for s in specs):
             spare = drivers.packages.initramfs_mib
             refuse_simulation(self.facts, goal, apt.simulate(self.shell, specs), state, spare)
         self.version = todo.version
@@ -179,7 +183,7 @@ class DriverJob:
     def foreseen(self) -> HostFacts:
         """The facts as they will be with the driver that is planned: versions only, the cards stay unread."""
         tree = deepcopy(self.facts.tree)
-        tree["driver"]["module_version"] = self.version
+        tree["driver"]["module_version"] = max(self.version, self.floors.driver, key=Version)
         return replace(self.facts, tree=tree)
 
     def prove(self, *, deadline: float = SETTLE_S) -> HostFacts:

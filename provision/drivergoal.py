@@ -3,8 +3,9 @@
 A pure look at facts and the catalogue; the cards are known by their PCI ids, so no driver needs to run.
 """
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
+from typing import TypedDict
 
 from packaging.version import Version
 
@@ -18,15 +19,28 @@ from provision.apt import upstream
 __all__ = ["Goal", "choose", "fabric_lacks", "foreign", "older", "refused"]
 
 
+#: Packages that hold a part of a driver, by Ubuntu's names and those of NVIDIA's repository.
+_PARTS = re.compile(r"libnvidia-(compute|gl|ml)|nvidia-(driver|dkms|kernel|headless|open)|cuda-drivers")
+
+
+class _Around(TypedDict, total=False):
+    signed: tuple[str, ...]
+    headers: str
+
+
 @dataclass(frozen=True)
 class Goal:
-    """The driver a host is to have. ``keep``: the installed version is good and stays as it is."""
+    """The driver a host is to have. ``keep``: the installed version is good enough to stay as it is.
+
+    ``lacks``: why apt must do something; ``module_missing``: the running kernel has no module that loads.
+    """
 
     package: str
     branch: Branch | None
     fabric_manager: str = ""
     keep: str = ""
     lacks: tuple[str, ...] = ()
+    module_missing: bool = False
     signed: tuple[str, ...] = ()
     headers: str = ""
 
@@ -44,32 +58,38 @@ def choose(facts: HostFacts, floor: str, drivers: Drivers) -> Goal | None:
         return None
     module = _module(facts, chips)
     switched = any(d["kind"] == "nvswitch" for d in devices)
-    lacks = tuple(_lacks(facts, floor, module, switched=switched))
     package, version = _installed(facts)
-    if package and not _unfit(facts, floor, module, switched=switched):
-        branch = drivers.branch_of(version)
-        keep = version
+    unfit = _unfit(facts, floor, module, switched=switched)
+    no_module = _module_lacks(facts) if package else ()
+    fabric = fabric_lacks(facts, version) if package and switched else ()
+    if package and not unfit:
+        branch, keep = drivers.branch_of(version), version
     else:
         branch, keep = _branch(facts, floor, drivers), ""
         server = switched or any(c.datacenter for c in chips) or "-server" in (package or "")
         package = branch.package(server=server, open_module=module != "closed")
-    kernel = facts.value("os.kernel", str) or ""
-    secure = facts.value("driver.secure_boot", bool) is True
-    words = {
-        "suffix": package.removeprefix("nvidia-driver-"),
-        "kernel": kernel,
-        "flavour": kernel.split("-", 2)[-1],
-    }
-    templates = drivers.packages
     return Goal(
         package=package,
         branch=branch,
         fabric_manager=branch.fabric_manager if branch and switched else "",
         keep=keep,
-        lacks=lacks,
-        signed=tuple(t.format(**words) for t in templates.signed) if secure else (),
-        headers="" if secure else templates.headers.format(**words),
+        lacks=tuple(dict.fromkeys([*unfit, *fabric, *no_module])),
+        module_missing=bool(no_module) or not keep,
+        **_around(facts, package, drivers),
     )
+
+
+def _around(facts: HostFacts, package: str, drivers: Drivers) -> "_Around":
+    """Packages that give the running kernel a module: signed ones under Secure Boot, else headers."""
+    kernel = facts.value("os.kernel", str) or ""
+    words = {
+        "suffix": package.removeprefix("nvidia-driver-"),
+        "kernel": kernel,
+        "flavour": kernel.split("-", 2)[-1],
+    }
+    if facts.value("driver.secure_boot", bool):
+        return {"signed": tuple(t.format(**words) for t in drivers.packages.signed)}
+    return {"headers": drivers.packages.headers.format(**words)}
 
 
 def _devices(facts: HostFacts) -> list[dict[str, str]]:
@@ -125,10 +145,10 @@ def _installed(facts: HostFacts) -> tuple[str | None, str]:
 
 
 def foreign(facts: HostFacts) -> str:
-    """What shows a driver that no package brought (NVIDIA's .run file); "" when there is none."""
-    if facts.value("driver.packages", dict):
+    """The version of a driver on disk that no package brought (NVIDIA's .run file); "" when there is none."""
+    if any(_PARTS.match(name) for name in facts.value("driver.packages", dict) or {}):
         return ""
-    for path in ("driver.module_version", "driver.library_version", "driver.module_file.version"):
+    for path in ("driver.library_version", "driver.module_file.version"):
         version = facts.value(path, str)
         if version and version[0].isdigit():
             return version
@@ -159,26 +179,20 @@ def _unfit(facts: HostFacts, floor: str, module: str, *, switched: bool) -> list
     return found
 
 
-def _lacks(facts: HostFacts, floor: str, module: str, *, switched: bool) -> Iterator[str]:
-    """Every reason for which apt must do something."""
-    yield from _unfit(facts, floor, module, switched=switched)
-    package, version = _installed(facts)
-    if not package:
-        return
-    if switched:
-        yield from fabric_lacks(facts, version)
+def _module_lacks(facts: HostFacts) -> tuple[str, ...]:
     if facts.get("driver.module_file") == Known(None):
-        yield f"kernel {facts.value('os.kernel', str)} has no NVIDIA module"
-    elif _state(facts) == "driver-secure-boot":
-        yield "Secure Boot refuses the module that is installed"
+        return (f"kernel {facts.value('os.kernel', str)} has no NVIDIA module",)
+    if _state(facts) == "driver-secure-boot":
+        return ("Secure Boot refuses the module that is installed",)
+    return ()
 
 
-def fabric_lacks(facts: HostFacts, driver: str) -> list[str]:
+def fabric_lacks(facts: HostFacts, driver: str) -> tuple[str, ...]:
     manager = facts.value("driver.fabric_manager", dict) or {}
     if not manager.get("installed"):
-        return ["the NVSwitches have no fabric manager"]
+        return ("the NVSwitches have no fabric manager",)
     version = upstream(manager.get("version"))
-    return [f"the fabric manager is {version}, the driver {driver}"] if version != driver else []
+    return (f"the fabric manager is {version}, the driver {driver}",) if version != driver else ()
 
 
 def _state(facts: HostFacts) -> str:

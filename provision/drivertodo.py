@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from checks.facts import HostFacts
-from provision.apt import AptState, Simulation, upstream
+from inventory.errors import CheckRefused
+from provision.apt import AptState, Simulation, upstream, way_out
 from provision.drivergoal import Goal, foreign, older, refused
 
 __all__ = ["Todo", "decide", "is_driver_package", "refuse_simulation", "specs_for"]
@@ -41,76 +42,97 @@ class Todo:
 
 
 def specs_for(facts: HostFacts, floor: str, goal: Goal, apt: AptState) -> tuple[str, ...]:
-    """What apt is to install (``NAME=VERSION``); empty when all is there. CheckRefused when apt lacks it."""
+    """What apt is to install (``NAME=VERSION``); empty when all is there. CheckRefused when apt lacks it.
+
+    While the lists may be stale, what they lack is named without version.
+    """
     if not goal.lacks:
         return ()
-    if version := foreign(facts):
+    if (version := foreign(facts)) and not apt.interrupted:
         raise refused(
             facts,
             f"driver {version} is installed, but no package owns it: NVIDIA's .run installer put it there",
             "sudo nvidia-uninstall && sudo reboot   # then run the same command again",
         )
-    version = goal.keep or upstream(_candidate(facts, goal.package, apt))
+    specs = _added(facts, goal, apt) if goal.keep else None
+    if specs is None:
+        specs = _whole(facts, floor, goal, apt)
+    return specs
+
+
+def _added(facts: HostFacts, goal: Goal, apt: AptState) -> tuple[str, ...] | None:
+    """What completes the driver that stays; None when apt no longer has what fits exactly that version."""
+    if goal.branch is None and not goal.module_missing:
+        raise refused(
+            facts,
+            f"{'; '.join(goal.lacks)}; branch {goal.keep} is not in the catalogue",
+            f"install the fabric manager of exactly {goal.keep} by hand",
+        )
+    fabric = _fabric_spec(facts, goal, goal.keep, apt)
+    if fabric is None:
+        return None
+    specs = (*fabric, *(_module_specs(facts, goal, apt) if goal.module_missing else ()))
+    if not specs:
+        if not apt.fresh:
+            return goal.signed[-1:] or (goal.headers,)
+        raise refused(
+            facts,
+            f"{'; '.join(goal.lacks)}, and apt has no {goal.headers} to build one with",
+            "boot a kernel that apt has headers for: sudo apt-get install -y linux-generic && sudo reboot",
+        )
+    return specs
+
+
+def _whole(facts: HostFacts, floor: str, goal: Goal, apt: AptState) -> tuple[str, ...]:
+    candidate = apt.candidates.get(goal.package)
+    version = upstream(candidate)
+    fabric = _fabric_spec(facts, goal, version, apt)
+    if not apt.fresh and (older(version, floor) or fabric is None):
+        return tuple(filter(None, (goal.package, goal.fabric_manager)))
+    if candidate is None:
+        raise _absent(facts, goal.package, apt)
     if older(version, floor):
         raise refused(
             facts,
             f"the newest {goal.package} that apt has is {version}, {floor} or newer is needed",
             "enable noble-updates and restricted in /etc/apt/sources.list.d/ubuntu.sources",
         )
-    main = () if goal.keep else (f"{goal.package}={_candidate(facts, goal.package, apt)}",)
-    specs = (*main, *_fabric_spec(facts, goal, version, apt), *_module_specs(facts, goal, apt))
-    if not specs:
-        raise refused(
-            facts,
-            f"{'; '.join(goal.lacks)}, and apt has nothing that helps ({goal.headers})",
-            "boot a kernel that apt has headers for: sudo apt-get install -y linux-generic && sudo reboot",
-        )
-    return specs
-
-
-def _candidate(facts: HostFacts, name: str, apt: AptState) -> str:
-    found = apt.candidates.get(name)
-    if found:
-        return found
-    failed = f"; {apt.update_error}" if apt.update_error else ""
-    listed = "apt has no package" if apt.fresh else "apt's lists have no package"
-    raise refused(
-        facts,
-        f"{listed} {name}{failed}",
-        "sudo add-apt-repository -y restricted && sudo apt-get update"
-        if apt.fresh
-        else "sudo apt-get update   # then run again; without --check that is done for you",
-    )
-
-
-def _fabric_spec(facts: HostFacts, goal: Goal, version: str, apt: AptState) -> tuple[str, ...]:
-    manager = facts.value("driver.fabric_manager", dict) or {}
-    if not goal.fabric_manager or (manager.get("installed") and upstream(manager.get("version")) == version):
-        return ()
-    equal = [v for v in apt.versions.get(goal.fabric_manager, ()) if upstream(v) == version]
-    if not equal:
+    if fabric is None:
         have = ", ".join(apt.versions.get(goal.fabric_manager, ())) or "none"
         raise refused(
             facts,
             f"{goal.fabric_manager} must be exactly {version} like the driver; apt has {have}",
             f"sudo apt-get update; apt-cache madison {goal.fabric_manager} {goal.package}",
         )
-    return (f"{goal.fabric_manager}={equal[0]}",)
+    return (f"{goal.package}={candidate}", *fabric, *_module_specs(facts, goal, apt))
+
+
+def _absent(facts: HostFacts, name: str, apt: AptState) -> CheckRefused:
+    failed = f"\n{apt.update_error}" if apt.update_error else ""
+    way = way_out(failed) if failed else "sudo add-apt-repository -y restricted && sudo apt-get update"
+    return refused(facts, f"apt has no package {name}{failed}", way)
+
+
+def _fabric_spec(facts: HostFacts, goal: Goal, version: str, apt: AptState) -> tuple[str, ...] | None:
+    """Nothing when none is needed or it is there; None when apt has none of exactly that version."""
+    manager = facts.value("driver.fabric_manager", dict) or {}
+    if not goal.fabric_manager or (manager.get("installed") and upstream(manager.get("version")) == version):
+        return ()
+    equal = [v for v in apt.versions.get(goal.fabric_manager, ()) if upstream(v) == version]
+    return (f"{goal.fabric_manager}={equal[0]}",) if equal else None
 
 
 def _module_specs(facts: HostFacts, goal: Goal, apt: AptState) -> tuple[str, ...]:
     """What gives the running kernel a module: signed ones under Secure Boot, else headers to build with."""
-    if goal.signed:
-        signed = tuple(n for n in goal.signed if n in apt.candidates)
-        if not signed:
-            raise refused(
-                facts,
-                f"Secure Boot is on and apt has no signed module ({goal.signed[0]}); a built one is refused",
-                "turn Secure Boot off in the firmware, or enrol a key and install the driver by hand: "
-                "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der",
-            )
-        return signed
-    return (goal.headers,) if goal.headers in apt.candidates else ()
+    signed = tuple(n for n in goal.signed if n in apt.candidates)
+    if goal.signed and not signed and apt.fresh:
+        raise refused(
+            facts,
+            f"Secure Boot is on and apt has no signed module ({goal.signed[0]}); a built one is refused",
+            "turn Secure Boot off in the firmware, or enrol a key and install the driver by hand: "
+            "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der",
+        )
+    return signed or ((goal.headers,) if goal.headers in apt.candidates else ())
 
 
 def refuse_simulation(facts: HostFacts, goal: Goal, plan: Simulation, apt: AptState, spare_mib: int) -> None:
@@ -147,32 +169,41 @@ def _mount_of(folder: str, mounts: Iterable[str]) -> str:
 
 def decide(facts: HostFacts, goal: Goal, specs: tuple[str, ...], apt: AptState) -> Todo:
     """What is left to do. CheckRefused when somebody else holds what must be replaced."""
-    version = goal.keep or upstream(apt.candidates.get(goal.package))
     ours, theirs = _holds(facts)
-    new_driver = any(s.startswith(goal.package + "=") for s in specs)
+    new_driver = any(s.partition("=")[0] == goal.package for s in specs)
     if new_driver and theirs:
         raise refused(
             facts,
             f"{', '.join(theirs[:4])} is held: somebody wants it to stay",
             f"if it may be replaced: sudo apt-mark unhold {' '.join(theirs[:8])}",
         )
+    version = _version(goal, specs)
     loaded = facts.value("driver.module_version", str) or ""
-    other_version = bool(goal.keep) and bool(re.match(r"\d", loaded)) and loaded != goal.keep
-    manager = facts.value("driver.fabric_manager.active", str)
-    others = tuple(n for n, path in _LOADED_BY_OTHERS.items() if facts.value(path, bool))
-    reboot = bool(new_driver or apt.marked or other_version or (goal.lacks and not loaded) or others)
+    others = tuple(n for n, path in _LOADED_BY_OTHERS.items() if facts.value(path, bool) and not loaded)
+    stale = bool(goal.keep and re.match(r"\d", loaded) and loaded != goal.keep)
+    reboot = bool(new_driver or apt.marked or stale or others or (goal.module_missing and not loaded))
+    active = facts.value("driver.fabric_manager.active", str) == "active"
     return Todo(
         version=version,
         repair=bool(apt.interrupted and (specs or any("nvidia" in line for line in apt.interrupted))),
         install=specs,
         why=goal.lacks if specs else (),
-        unhold=ours if specs else (),
+        unhold=ours if new_driver else (),
         keep_out=others,
         hold=bool(specs) or not _kept(facts, version),
-        fabric_service=bool(goal.fabric_manager) and (bool(specs) or manager != "active"),
+        fabric_service=bool(goal.fabric_manager) and (bool(specs) or not active),
         reboot=reboot,
         stops=tuple(_disturbed(facts)) if reboot else (),
     )
+
+
+def _version(goal: Goal, specs: tuple[str, ...]) -> str:
+    """The driver there will be; only its branch while apt's lists don't say more."""
+    for spec in specs:
+        name, _, version = spec.partition("=")
+        if name == goal.package and goal.branch:
+            return upstream(version) or str(goal.branch.branch)
+    return goal.keep
 
 
 def _holds(facts: HostFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
