@@ -21,8 +21,8 @@ from inventory.hosts import default_inventory
 from inventory.load import list_deployments, load_deployment
 from inventory.model import Host, ModelRef
 from inventory.roles import Node
-from inventory.translate import snippet_text, write_deployment
 from inventory.translate import translate as translate_command
+from inventory.translated import snippet_text, write_deployment
 from provision import wheellock
 from provision.fleet import FORKS
 from provision.lockcommand import lock_engine
@@ -592,6 +592,21 @@ def explain(c: Context, name: str, json: bool = False) -> int:
         print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
         return 0
     return cli.show_code(name, as_json=json)
+
+
+@command(
+    help={
+        "quick": "With the stand-in engine: a minute, and it proves nothing about an engine.",
+        "down": "Remove the lab host at the end.",
+        "yes": "Install missing system packages without asking.",
+        "json": "One JSON document on stdout.",
+    }
+)
+def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False, json: bool = False) -> int:
+    """The main job on a lab host: real SSH, systemd, hash-locked wheels, vLLM with an EAGLE-3 head, proof."""
+    from tests.lab import demo  # noqa: PLC0415 - only this task needs the lab
+
+    return demo.run(quick=quick, as_json=json, yes=yes, down=down)
 
 
 def _each(steps: list[list[str]]) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inventory.catalogue import EngineRelease, load_catalogue
+from inventory.catalogue import EngineRelease, Retired, load_catalogue
 from inventory.locks import WheelLock
 from provision.wheellock import compile_lock
 from tests.lab.assets.cache import build_once, cache_root
@@ -70,6 +70,7 @@ def options_of(release: EngineRelease) -> dict[str, Any]:
     flags = [{"names": [f.flag, *f.aliases], "kind": f.kind, "type": f.type, "role": f.role} for f in rows]
     short = [s for s in release.shorthands if not s.json_flag]
     flags += [{"names": [s.flag], "kind": "value", "type": s.type, "role": f"short_{s.role}"} for s in short]
+    flags += [_older(r) for r in release.retired]
     json_flags = {f.flag for f in release.flags.values() if f.key}
     json_flags |= {s.flag for s in release.shorthands if s.json_flag}
     return {
@@ -79,6 +80,13 @@ def options_of(release: EngineRelease) -> dict[str, Any]:
         "metrics": dict(release.metrics),
         "retired_keys": sorted(k.key for k in release.retired_keys),
     }
+
+
+def _older(row: Retired) -> dict[str, Any]:
+    """A flag that this version still has and no role stands for: read, without effect here."""
+    kind = {True: "value", False: "switch", "optional": "optional"}[row.takes_value]
+    role = row.flag.lstrip("-").replace("-", "_")
+    return {"names": [row.flag], "kind": kind, "type": "str", "role": role}
 
 
 def _engine(folder: Path, release: EngineRelease) -> str:
