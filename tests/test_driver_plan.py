@@ -20,6 +20,7 @@ from provision.driver import plan_driver
 from provision.drivergoal import choose
 from provision.drivertodo import decide, is_driver_package, refuse_simulation, specs_for
 from provision.reboot import reboot
+from provision.run import confirmer
 from provision.shell import Result
 from tests.test_preconditions import facts_of
 
@@ -338,3 +339,44 @@ def test_the_default_branch_serves_every_floor_it_reaches(floor: str, branch: in
     found = load_drivers().branch_for(floor)
     assert found is not None
     assert found.branch == branch
+
+
+# ---- the question ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Terminal:
+    answer: str = ""
+    tty: bool = True
+
+    def isatty(self) -> bool:
+        return self.tty
+
+    def readline(self) -> str:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("stdin", "yes", "agreed"),
+    [
+        (Terminal("y\n"), False, True),
+        (Terminal("YES\n"), False, True),
+        (Terminal("\n"), False, False),
+        (Terminal("no\n"), False, False),
+        (Terminal("y\n", tty=False), False, False),
+        (None, False, False),
+        (None, True, True),
+    ],
+)
+def test_only_a_yes_reboots(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stdin: Terminal | None,
+    yes: bool,
+    agreed: bool,
+) -> None:
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert confirmer(yes)("gpu01", "reboot into driver 580.1") is agreed
+    out, err = capsys.readouterr()
+    assert out == "", "standard output belongs to the JSON document"
+    assert ("gpu01: reboot into driver 580.1? [y/N]" in err) is bool(stdin and stdin.tty and not yes)
