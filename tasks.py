@@ -419,6 +419,8 @@ def _select(host: str | None, inventory: str | None) -> list[Host]:
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
         "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
+        "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
+        "yes": "Reboot without asking, where a new driver needs it.",
     }
 )
 def provision(
@@ -431,6 +433,8 @@ def provision(
     detailed_exitcode: bool = False,
     wheelhouse: str | None = None,
     preflight: bool = True,
+    install_driver: bool = False,
+    yes: bool = False,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -450,6 +454,8 @@ def provision(
             accept_new_host_keys=accept_new_host_keys,
             forks=forks,
             as_json=json,
+            install_driver=install_driver,
+            yes=yes,
         ),
     )
 
