@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from inventory.catalogue import EngineRelease, Retired, load_catalogue
-from inventory.locks import WheelLock
+from inventory.locks import WheelLock, read_lock
+from provision.localfile import replace_text
 from provision.wheellock import compile_lock
 from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.assets.purewheel import write_wheel
@@ -53,25 +55,25 @@ def build_standin_wheelhouse(
     download weights by itself. Its wheels are fetched with pip once.
     """
     release = load_catalogue().release("vllm", engine_version)
-    locks = output or cache_root() / "lab" / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
     kind = "standin" + ("" if device == "cuda" else f"-{device}") + ("-client" if client else "")
-    staging = locks / f".{release.version}-{kind}-wheels"
-    staging.mkdir(exist_ok=True)
-    for old in staging.glob("*.whl"):
-        old.unlink()
-    names = [_engine(staging, release), _torch(staging, release, device)]
-    names += _client(staging, python) if client else []
-    lock = compile_lock(
-        names,
-        python=python,
-        platform=PLATFORM,
-        find_links=staging,
-        no_index=True,
-        output=locks / f"vllm-{release.version}-{kind}.txt",
-        made_by="python -m tests.lab.engine.build",
-    ).lock
-    return Standin(build_once(pushed_from(lock), lambda out: _copy(staging, out)), lock)
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder)
+        names = [_engine(staging, release), _torch(staging, release, device)]
+        names += _client(staging, python) if client else []
+        lock = compile_lock(
+            names,
+            python=python,
+            platform=PLATFORM,
+            find_links=staging,
+            no_index=True,
+            output=staging / f"vllm-{release.version}-{kind}.txt",
+            made_by="python -m tests.lab.engine.build",
+        ).lock
+        wheels = build_once(pushed_from(lock), lambda out: _copy(staging, out))
+    # Two checkouts make two locks of one name: each keeps its own.
+    kept = (output or cache_root() / "lab" / "locks" / lock.id[:16]) / f"{lock.name}.txt"
+    replace_text(kept, lock.text, hint="make the cache folder writable")
+    return Standin(wheels, read_lock(kept))
 
 
 def options_of(release: EngineRelease) -> dict[str, Any]:
