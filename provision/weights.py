@@ -35,6 +35,8 @@ NEXT_STEP = {
     "rate-limited": "the hub limits this address: wait some minutes, or set hub_token for a higher limit",
     "disk-full": "free space (`invoke prune` removes releases nobody serves), then run again",
     "corrupt": "the transfer changes bytes: check the link or the mirror, then run again",
+    "pointer": "the source was never pulled from LFS: `git lfs pull` in it, or pin another commit",
+    "truncated": "the source itself is damaged: copy or upload it again, or pin another commit",
     "network": "check the host's way to the hub, or push from here: weights_from: push",
     "filesystem": "look at the folder's file system on the host",
 }
@@ -94,6 +96,11 @@ def _local(ref: ModelRef, folder: Path) -> Manifest:
     if not (folder / "config.json").is_file():
         raise InventoryError(f"{folder} is not a model folder: it has no config.json")
     names = _select(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    fetching = _fetch_program()
+    try:
+        fetching["refuse_unusable"](folder, [{"path": n} for n in names])
+    except fetching["Failed"] as e:
+        raise InventoryError(f"{folder}: {e}", hint=NEXT_STEP[e.kind]) from e
     files = tuple(FileSpec(n, (folder / n).stat().st_size, sha256=_file_hash(folder / n)) for n in names)
     digest = hashlib.sha256(json.dumps([f.as_dict() for f in files]).encode()).hexdigest()
     return Manifest(ref, digest[:40], files)
