@@ -30,6 +30,7 @@ from provision.show import show_deployments, show_hosts, show_lock, show_pins
 from provision.show_command import show_command, show_engines, show_translation
 
 ROOT = Path(__file__).resolve().parent
+UNIT = "not lab and not engine"
 
 
 def _optional_words() -> None:
@@ -84,22 +85,27 @@ def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[.
     return wrap
 
 
-@command(help={"fix": "Format and apply safe fixes instead of only reporting.", "yes": "Ask nothing."})
-def check(c: Context, fix: bool = False, yes: bool = False) -> int:
+@command(
+    help={
+        "fix": "Format and apply safe fixes instead of only reporting.",
+        "tests": "--no-tests: without the unit tests.",
+        "yes": "Ask nothing.",
+    }
+)
+def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) -> int:
     """The one contributor command: format, lint, types, unit tests, generated docs."""
     steps = [
         ["ruff", "format", *([] if fix else ["--check"]), "."],
         ["ruff", "check", *(["--fix"] if fix else []), "."],
         ["mypy"],
-        ["pytest", "-q", "-m", "not lab and not engine"],
     ]
-    return _each(steps)
+    return _each([*steps, ["pytest", "-q", "-m", UNIT]] if tests else steps)
 
 
 @command(help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."})
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([["pytest", "-q", *(["-m", "not lab and not engine"] if quick else [])]])
+    return _each([["pytest", "-q", *(["-m", UNIT] if quick else [])]])
 
 
 @command(
@@ -413,6 +419,7 @@ def _select(host: str | None, inventory: str | None) -> list[Host]:
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
         "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
         "yes": "Reboot without asking, where a new driver needs it.",
+        "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
     }
 )
 def provision(
@@ -426,6 +433,7 @@ def provision(
     wheelhouse: str | None = None,
     install_driver: bool = False,
     yes: bool = False,
+    preflight: bool = True,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -437,15 +445,16 @@ def provision(
         _select(host, inventory),
         deployment,
         run.Flags(
-            check,
-            diff,
-            detailed_exitcode,
-            wheelhouse,
-            install_driver,
-            yes,
-            accept_new_host_keys,
-            forks,
-            json,
+            check=check,
+            diff=diff,
+            detailed_exitcode=detailed_exitcode,
+            wheelhouse=wheelhouse,
+            install_driver=install_driver,
+            yes=yes,
+            preflight=preflight,
+            accept_new_host_keys=accept_new_host_keys,
+            forks=forks,
+            as_json=json,
         ),
     )
 

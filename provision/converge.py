@@ -7,14 +7,14 @@ harmless changes come first, the switch last, so that what serves is untouched u
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from checks.facts import HostFacts
-from checks.outcome import Finding
+from checks.outcome import Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
 from inventory.model import Deployment, Host
@@ -45,6 +45,8 @@ class Options:
     install_driver: bool = False
     #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
     confirm: Callable[[str, str], bool] = lambda _host, _question: False
+    #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
+    preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
     #: Turns a failed service's journal into one sentence (the doctor), or "".
     explain: Callable[[str], str] = lambda _: ""
 
@@ -107,15 +109,20 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
     facts, foreseen = _driver_first(shell, d, probe(shell, [d.name]), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
+    first = report.changes
     _preconditions(facts, want, report, driver_follows=foreseen)
-    changes = plan_changes(want, facts, options, say)
+    changes = _listed(plan_changes(want, facts, options, say), report, first)
+    if changes and options.preflight and not _known_release(want, facts):
+        say("does the pair fit, and do the cards hold it?")
+        _preflight(facts, want, options, report)
     if options.check:
-        _announce(report, changes)
         report.status = "pending" if report.changes else "ok"
         return
     if not changes:
         return
     with host_lock(shell, f"provision {d.name}"):
+        # Another operator may have been at work until the lock was ours: decide on what is so now.
+        changes = _listed(plan_changes(want, probe(shell, [d.name]), options, say), report, first)
         _apply(shell, changes, options, report, say)
         say("looking again")
         again = plan_changes(want, probe(shell, [d.name]), options, say)
@@ -140,18 +147,17 @@ def _driver_first(
         return facts, False
     look = partial(probe, shell, [d.name])
     job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, look)
-    changes = job.plan()
-    if not changes:
-        return facts, False
-    foreseen = job.foreseen()
-    if options.check:
-        _announce(report, changes)
-        return foreseen, True
-    want = want_for(shell.host, d, foreseen, options.sources, say)
-    _preconditions(foreseen, want, report, driver_follows=True)
+    changes = _listed(job.plan(), report)
+    if not changes or options.check:
+        return (job.foreseen(), True) if changes else (facts, False)
+    want = want_for(shell.host, d, job.foreseen(), options.sources, say)
+    _preconditions(job.foreseen(), want, report, driver_follows=True)
+    if options.preflight:
+        _preflight(job.foreseen(), want, options, report)
     with host_lock(shell, "install the driver"):
-        _apply(shell, job.plan(fetch=True), options, report, say)
-    report.status = "changed"
+        job.facts = job.look()
+        _apply(shell, _listed(job.plan(fetch=True), report), options, report, say)
+    report.status = "changed" if report.changed else report.status
     return job.prove(), False
 
 
@@ -164,22 +170,41 @@ def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_f
     result = verdict(outcomes)
     report.findings = [*result.errors, *result.warnings]
     report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
-    if result.refused:
-        first = result.errors[0]
+    _refuse(result.errors, facts.host)
+
+
+def _listed(changes: list[Change], report: HostReport, first: Sequence[dict[str, Any]] = ()) -> list[Change]:
+    """Put the changes into the report, after the lines of those that came ``first``."""
+    report.changes = [*first, *({"title": c.title, "diff": c.diff, "done": False} for c in changes)]
+    return changes
+
+
+def _known_release(want: Want, facts: HostFacts) -> bool:
+    """Whether this very release has been proven on this host before."""
+    releases = facts.value("eyas.releases", list) or []
+    return any(r.get("id") == want.release.id and r.get("proven") for r in releases)
+
+
+def _preflight(facts: HostFacts, want: Want, options: Options, report: HostReport) -> None:
+    assert options.preflight is not None
+    findings, unseen = options.preflight(want, facts, options.sources)
+    report.findings += findings
+    report.unseen += unseen
+    _refuse([f for f in findings if f.severity is Severity.ERROR], facts.host)
+
+
+def _refuse(errors: Sequence[Finding], host: str) -> None:
+    if errors:
+        first = errors[0]
         way_out = next((f.command or f.change for f in first.fix), "")
-        more = f" (and {len(result.errors) - 1} more)" if len(result.errors) > 1 else ""
-        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=facts.host)
-
-
-def _announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
-    report.changes += lines
-    return lines
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=host)
 
 
 def _apply(shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say) -> None:
     """In order; each is announced in the journal before it is made."""
-    for change, line in zip(changes, _announce(report, changes), strict=True):
+    lines = report.changes[len(report.changes) - len(changes) :]
+    for change, line in zip(changes, lines, strict=True):
         options.journal.write("change", host=shell.host.name, release=report.release, title=change.title)
         say(change.title)
         began = time.monotonic()

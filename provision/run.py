@@ -16,6 +16,7 @@ from inventory.load import deployment_for
 from inventory.model import Host
 from provision import converge, observe, ssh
 from provision.fleet import FORKS, each_host
+from provision.preflight import preflight
 from provision.report import Progress, exit_code, show_reports
 from provision.want import Sources
 
@@ -30,6 +31,7 @@ class Flags:
     wheelhouse: str | None = None
     install_driver: bool = False
     yes: bool = False
+    preflight: bool = True
     accept_new_host_keys: bool = False
     forks: int = FORKS
     as_json: bool = False
@@ -62,7 +64,11 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
     options = converge.Options(
-        check=flags.check, sources=sources, install_driver=flags.install_driver, confirm=confirmer(flags.yes)
+        check=flags.check,
+        sources=sources,
+        install_driver=flags.install_driver,
+        confirm=confirmer(flags.yes),
+        preflight=preflight if flags.preflight else None,
     )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
