@@ -450,12 +450,12 @@ def provision(
             diff=diff,
             detailed_exitcode=detailed_exitcode,
             wheelhouse=wheelhouse,
+            install_driver=install_driver,
+            yes=yes,
             preflight=preflight,
             accept_new_host_keys=accept_new_host_keys,
             forks=forks,
             as_json=json,
-            install_driver=install_driver,
-            yes=yes,
         ),
     )
 

@@ -154,6 +154,8 @@ def _driver_first(
         return foreseen, True
     want = want_for(shell.host, d, foreseen, options.sources, say)
     _preconditions(foreseen, want, report, driver_follows=True)
+    if options.preflight:
+        _preflight(foreseen, want, options, report)
     with host_lock(shell, "install the driver") as lock:
         _apply(shell, job.plan(fetch=True), options, report, say, lock)
     report.status = "changed"
