@@ -14,6 +14,7 @@ from inventory.errors import EyasError, UsageError
 from inventory.load import deployment_for
 from inventory.model import Host
 from provision import converge, observe, ssh
+from provision.explain import explain
 from provision.fleet import FORKS, each_host
 from provision.report import Progress, exit_code, show_reports
 from provision.want import Sources
@@ -41,7 +42,7 @@ def connector(flags: Flags) -> Callable[[Host], ssh.SshShell]:
 def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
-    options = converge.Options(check=flags.check, sources=sources)
+    options = converge.Options(check=flags.check, sources=sources, explain=explain)
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
     reports = each_host(

@@ -106,7 +106,7 @@ def journal(shell: Shell, deployment: str, lines: int = 4000) -> str:
         "-n",
         str(lines),
         "-o",
-        "cat",
+        "short-iso",
         "--no-pager",
     )
     return shell.run(argv, timeout=30, check=False).stdout
