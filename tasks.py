@@ -547,6 +547,12 @@ def engines(
 
 @command(
     help={
+        **SELECT,
+        "host": "Ansible pattern: look at these live hosts.",
+        "deployment": "With --host: only this deployment's unit. Default: every unit of eyas there.",
+        "fix": "With --host: show what would mend it, ask, apply, and look again.",
+        "yes": "With --fix: don't ask.",
+        "wheelhouse": "With --fix: folder with the lock's wheels, for wheels_from: push.",
         "log": "A log file, or - for standard input.",
         "facts": "A saved probe, or a flat JSON object (gpu, count, driver, torch, model, flags, ...).",
         "unit": "The service's unit file (or `systemctl cat` output).",
@@ -562,6 +568,14 @@ def engines(
 )
 def doctor(
     c: Context,
+    host: str | None = None,
+    deployment: str | None = None,
+    inventory: str | None = None,
+    fix: bool = False,
+    yes: bool = False,
+    wheelhouse: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
     log: str = "",
     facts: str = "",
     unit: str = "",
@@ -584,6 +598,19 @@ def doctor(
         return cli.show_list(as_json=json)
     if score:
         return cli.show_score(Path(score), as_json=json)
+    if host is not None:
+        from provision import diagnosis, run  # noqa: PLC0415 - SSH loads only where it is used
+
+        if log or facts or unit or metrics or bundle:
+            raise UsageError("--host looks at live hosts, the others at files", hint="give one of them")
+        flags = run.Flags(
+            wheelhouse=wheelhouse, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json
+        )
+        return diagnosis.diagnose_hosts(
+            _select(host, inventory), deployment, flags, save=save, fix=fix, yes=yes
+        )
+    if fix or deployment:
+        raise UsageError("--fix and --deployment go with --host", hint="add --host NAME")
     inputs = cli.gather(
         bundle=bundle, log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=engine_version
     )
