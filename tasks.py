@@ -3,86 +3,24 @@
 `invoke TASK --help` explains each task; exit codes are in inventory/errors.py.
 """
 
-import functools
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from invoke import Collection, Context, Program, task
-from invoke.exceptions import Exit
-from invoke.parser.parser import ParseMachine
+from invoke import Collection, Context
 
-from inventory.errors import EyasError, UsageError
-from inventory.hosts import default_inventory
-from inventory.load import list_deployments, load_deployment
-from inventory.model import Host, ModelRef
-from inventory.roles import Node
-from inventory.translate import translate as translate_command
-from inventory.translated import snippet_text, write_deployment
-from provision import wheellock
-from provision.fleet import FORKS
-from provision.lockcommand import lock_engine
-from provision.show import show_deployments, show_hosts, show_lock, show_pins
-from provision.show_command import show_command, show_engines, show_translation
+from commandline import command, run_program
+from inventory.defaults import FORKS, PLATFORM, PYTHON
+from inventory.errors import UsageError
+
+if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
+    from checks import modelmeta
+    from inventory.model import Host, ModelRef
 
 ROOT = Path(__file__).resolve().parent
 UNIT = "not lab and not engine"
-
-
-def _optional_words() -> None:
-    """Let a task's positional arguments be optional words: an option or the line's end leaves the rest empty.
-
-    Invoke itself feeds them ``--help`` and calls each missing one an error.
-    """
-    handle, complete = ParseMachine.handle, ParseMachine.complete_context
-
-    def end_words(machine: ParseMachine) -> None:
-        for arg in machine.context.missing_positional_args if machine.context else ():
-            arg.value = ""
-
-    def handle_token(machine: ParseMachine, token: str) -> None:
-        if token.startswith("-"):
-            end_words(machine)
-        handle(machine, token)
-
-    def complete_context(machine: ParseMachine) -> None:
-        end_words(machine)
-        complete(machine)
-
-    patched: Any = ParseMachine
-    patched.handle, patched.complete_context = handle_token, complete_context
-
-
-_optional_words()
-
-
-def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
-    """An invoke task whose errors become a message, one next step and eyas's exit code.
-
-    ``positional=[]`` because a required argument would otherwise swallow ``--help``.
-    """
-
-    def wrap(body: Callable[..., int | None]) -> Any:
-        @functools.wraps(body)
-        def run(c: Context, *args: Any, **kwargs: Any) -> None:
-            try:
-                code = body(c, *args, **kwargs)
-            except EyasError as e:
-                if kwargs.get("json"):
-                    print(json.dumps({"schema": 1, "error": e.message, "hint": e.hint, "host": e.host}))
-                raise Exit(f"error: {e}", e.exit_code) from e
-            except KeyboardInterrupt as e:
-                raise Exit("interrupted; run the same command again to finish", 130) from e
-            if code:
-                raise Exit(code=code)
-
-        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
-
-    return wrap
 
 
 @command(
@@ -117,6 +55,9 @@ def test(c: Context, quick: bool = False, yes: bool = False) -> int:
 )
 def hosts(c: Context, limit: str | None = "all", inventory: str | None = None, json: bool = False) -> None:
     """The hosts of the inventory, with address, groups and deployment."""
+    from inventory.hosts import default_inventory
+    from provision.show import show_hosts
+
     found = default_inventory(inventory)
     show_hosts(found, found.select(limit), as_json=json)
 
@@ -124,6 +65,9 @@ def hosts(c: Context, limit: str | None = "all", inventory: str | None = None, j
 @command(help={"json": "One JSON document instead of a table."})
 def deployments(c: Context, json: bool = False) -> int:
     """The deployments that can be served by name; a broken file is named with its line (exit 2)."""
+    from inventory.load import list_deployments
+    from provision.show import show_deployments
+
     return show_deployments(list_deployments(), as_json=json)
 
 
@@ -146,7 +90,8 @@ def pin(
 
     The hub is HF_ENDPOINT; the token is the deployment's hub_token, else HF_TOKEN.
     """
-    from provision.pin import pin_deployment  # noqa: PLC0415 - the hub's client takes half a second to import
+    from provision.pin import pin_deployment
+    from provision.show import show_pins
 
     show_pins(pin_deployment(deployment or "", update=update, revision=revision), as_json=json)
 
@@ -173,8 +118,8 @@ def lock(
     override: list[str],
     engine: str | None = None,
     engine_version: str | None = None,
-    python: str = wheellock.PYTHON,
-    platform: str = wheellock.PLATFORM,
+    python: str = PYTHON,
+    platform: str = PLATFORM,
     device: str | None = None,
     find_links: str | None = None,
     no_index: bool = False,
@@ -185,6 +130,9 @@ def lock(
 
     Reads metadata only, downloads no engine. uv's own configuration says where wheels come from.
     """
+    from provision.lockcommand import lock_engine
+    from provision.show import show_lock
+
     info = lock_engine(
         engine,
         engine_version,
@@ -234,8 +182,8 @@ def check_pair(
 
     Exit code 0: it fits, perhaps with a warning; 4: refused, or not on the hub; 3: nobody could look.
     """
-    from checks import modelmeta, pairgate  # noqa: PLC0415 - requests loads only where it is used
-    from checks.pairgate.report import show  # noqa: PLC0415
+    from checks import modelmeta, pairgate
+    from checks.pairgate.report import show
 
     want = pairgate.want_from(
         engine=engine,
@@ -298,7 +246,7 @@ def lab(
     yes: bool = False,
 ) -> int:
     """Real hosts with simulated cards on this machine: `lab up --hosts 4`, `lab ssh gpu01`, `lab down`."""
-    from tests.lab import cli  # noqa: PLC0415 - only this task needs the lab
+    from tests.lab import cli
 
     options = {
         "hosts": hosts,
@@ -365,8 +313,9 @@ def plan(
 
     Answered from metadata alone, without a GPU. Exit code 0: it starts; 4: it doesn't; 3: nobody could look.
     """
-    from checks import modelmeta  # noqa: PLC0415 - requests loads only where it is used
-    from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
+    from checks import modelmeta
+    from checks.planner import surface
+    from inventory.load import load_deployment
 
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
@@ -382,11 +331,11 @@ def plan(
         return surface.scenario(scenario, ask, as_json=json)
     hub = endpoint or os.environ.get("HF_ENDPOINT")
 
-    def load(ref: ModelRef) -> modelmeta.ModelMeta:
+    def load(ref: "ModelRef") -> "modelmeta.ModelMeta":
         return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
 
     if host is not None:
-        from provision import planning, run  # noqa: PLC0415 - SSH loads only where it is used
+        from provision import planning, run
 
         flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
         return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
@@ -403,7 +352,9 @@ SELECT = {
 }
 
 
-def _select(host: str | None, inventory: str | None) -> list[Host]:
+def _select(host: str | None, inventory: str | None) -> "list[Host]":
+    from inventory.hosts import default_inventory
+
     if not host:
         raise UsageError("no host given", hint="--host NAME (or a group; `invoke hosts` lists them)")
     return default_inventory(inventory).select(host)
@@ -435,7 +386,7 @@ def provision(
     json: bool = False,
 ) -> int:
     """Take hosts to the deployment: preconditions, wheels, weights, unit, a real answer, proof."""
-    from provision import run  # noqa: PLC0415 - SSH loads only where it is used
+    from provision import run
 
     return run.provision(
         _select(host, inventory),
@@ -464,7 +415,7 @@ def facts(
     json: bool = False,
 ) -> int:
     """Everything the probe sees of a host in one round trip; a value nobody could read says why."""
-    from provision import run  # noqa: PLC0415
+    from provision import run
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return run.facts(_select(host, inventory), save, flags)
@@ -489,6 +440,10 @@ def command_line(
     json: bool = False,
 ) -> None:
     """The exact command that serves a deployment, for any catalogued engine version."""
+    from inventory.load import load_deployment
+    from inventory.roles import Node
+    from provision.show_command import show_command
+
     node = Node(node_rank, head_address) if head_address else None
     show_command(load_deployment(deployment or ""), engine_version, node=node, as_json=json)
 
@@ -517,7 +472,11 @@ def translate(
     Reads vllm serve, python -m vllm.entrypoints..., sglang.launch_server, whole shell snippets and docker run
     lines, of any age. Runs nothing and asks no network.
     """
-    found = translate_command(
+    from inventory.translate import translate as translate_text
+    from inventory.translated import snippet_text, write_deployment
+    from provision.show_command import show_translation
+
+    found = translate_text(
         snippet_text(command, file), engine=engine, engine_version=engine_version, name=write
     )
     written = write_deployment(found.deployment, found.notes) if write else None
@@ -535,6 +494,8 @@ def engines(
     c: Context, engine: str | None = None, engine_version: str | None = None, json: bool = False
 ) -> None:
     """The engine catalogue: torch, CUDA, driver floor, Python and draft methods of each version."""
+    from provision.show_command import show_engines
+
     show_engines(engine, engine_version, as_json=json)
 
 
@@ -571,7 +532,7 @@ def doctor(
 
     Exit 0: no error found, 4: errors found, 3: could not look.
     """
-    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+    from checks.doctor import cli
 
     if list:
         return cli.show_list(as_json=json)
@@ -589,7 +550,7 @@ def doctor(
 )
 def explain(c: Context, name: str, json: bool = False) -> int:
     """What a doctor's code means: what, why, example, fix."""
-    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+    from checks.doctor import cli
 
     if name in {"--help", "-h"}:  # a positional argument takes the word before invoke does
         print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
@@ -607,7 +568,7 @@ def explain(c: Context, name: str, json: bool = False) -> int:
 )
 def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False, json: bool = False) -> int:
     """The main job on a lab host: real SSH, systemd, hash-locked wheels, vLLM with an EAGLE-3 head, proof."""
-    from tests.lab import demo  # noqa: PLC0415 - only this task needs the lab
+    from tests.lab import demo
 
     return demo.run(quick=quick, as_json=json, yes=yes, down=down)
 
@@ -621,8 +582,8 @@ def _each(steps: list[list[str]]) -> int:
 
 def main() -> None:
     """The console script `eyas`: the same tasks under one name."""
-    from importlib.metadata import version  # noqa: PLC0415 - costs 20 ms that tasks need not pay
+    run_program(Collection.from_module(sys.modules[__name__]))
 
-    Program(
-        name="eyas", namespace=Collection.from_module(sys.modules[__name__]), version=version("eyas")
-    ).run()
+
+if __name__ == "__main__":
+    main()
