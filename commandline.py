@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from invoke import Context, Program, task
@@ -17,8 +18,9 @@ from invoke.parser.parser import ParseMachine
 
 from inventory.errors import EyasError, UsageError
 
-__all__ = ["command", "run_program"]
+__all__ = ["ROOT", "command", "run_program"]
 
+ROOT = Path(__file__).resolve().parent
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 
@@ -29,22 +31,38 @@ _REFUSED = {
 }
 
 
-def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:  # noqa: A002 - invoke's word
+def command(
+    *,
+    help: dict[str, str] | None = None,  # noqa: A002 - invoke's word
+    checkout: bool = False,
+    **options: Any,
+) -> Callable[..., Any]:
     """An invoke task whose errors become a message, one next step and eyas's exit code.
 
-    ``positional=[]`` because a required argument would otherwise swallow ``--help``.
+    ``checkout``: the task needs what only a source checkout has. ``positional=[]`` because a required argument
+    would otherwise swallow ``--help``.
     """
 
     def wrap(body: Callable[..., int | None]) -> Any:
         @functools.wraps(body)
         def run(c: Context, *args: Any, **kwargs: Any) -> None:
-            code = _guarded(functools.partial(body, c, *args, **kwargs), as_json=bool(kwargs.get("json")))
+            as_json = bool(kwargs.get("json"))
+            code = _guarded(lambda: body(_here(c, checkout), *args, **kwargs), as_json=as_json)
             if code:
                 raise Exit(code=code)
 
         return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
 
     return wrap
+
+
+def _here(c: Context, checkout: bool) -> Context:
+    if checkout and not (ROOT / "tests").is_dir():
+        raise UsageError(
+            "this task needs eyas's source checkout, not the installed package",
+            hint="clone the repository and run ./eyas there",
+        )
+    return c
 
 
 def _guarded(body: Callable[[], int | None], *, as_json: bool) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from invoke import Collection, Context
 
-from commandline import command, run_program
+from commandline import ROOT, command, run_program
 from inventory.defaults import FORKS, PLATFORM, PYTHON
 from inventory.errors import UsageError
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
     from checks import modelmeta
     from inventory.model import Host, ModelRef
 
-ROOT = Path(__file__).resolve().parent
 UNIT = "not lab and not engine"
 
 
 @command(
+    checkout=True,
     help={
         "fix": "Format and apply safe fixes instead of only reporting.",
         "tests": "--no-tests: without the unit tests.",
         "yes": "Ask nothing.",
-    }
+    },
 )
 def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) -> int:
     """The one contributor command: format, lint, types, unit tests, generated docs."""
@@ -40,7 +40,10 @@ def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) 
     return _each([*steps, ["pytest", "-q", "-m", UNIT]] if tests else steps)
 
 
-@command(help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."})
+@command(
+    checkout=True,
+    help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."},
+)
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
     return _each([["pytest", "-q", *(["-m", UNIT] if quick else [])]])
@@ -206,6 +209,7 @@ def check_pair(
 
 
 @command(
+    checkout=True,
     positional=["action", "host", "what"],
     help={
         "action": "up | status | down | ssh | run | fault | heal",
@@ -559,12 +563,13 @@ def explain(c: Context, name: str, json: bool = False) -> int:
 
 
 @command(
+    checkout=True,
     help={
         "quick": "With the stand-in engine: a minute, and it proves nothing about an engine.",
         "down": "Remove the lab host at the end.",
         "yes": "Install missing system packages without asking.",
         "json": "One JSON document on stdout.",
-    }
+    },
 )
 def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False, json: bool = False) -> int:
     """The main job on a lab host: real SSH, systemd, hash-locked wheels, vLLM with an EAGLE-3 head, proof."""
