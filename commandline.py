@@ -39,8 +39,8 @@ def command(
 ) -> Callable[..., Any]:
     """An invoke task whose errors become a message, one next step and eyas's exit code.
 
-    ``checkout``: the task needs what only a source checkout has. ``positional=[]`` because a required argument
-    would otherwise swallow ``--help``.
+    ``checkout``: the task needs what only a source checkout has. ``positional=[]`` because a required
+    argument would otherwise swallow ``--help``.
     """
 
     def wrap(body: Callable[..., int | None]) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 __all__ = ["FOLDER", "program"]
 
 _HERE = Path(__file__).resolve().parent
-#: Beside this package in a checkout. Installed, it lies inside, for a top-level one would hide another `systemd`.
+#: Beside this package in a checkout; inside it when installed, where it would hide another `systemd`.
 FOLDER = installed if (installed := _HERE / "_systemd").is_dir() else _HERE.parent / "systemd"
 
 
