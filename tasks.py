@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
     from inventory.model import Host, ModelRef
 
 UNIT = "not lab and not engine"
+UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 
 
 @command(
@@ -37,7 +38,7 @@ def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) 
         ["ruff", "check", *(["--fix"] if fix else []), "."],
         ["mypy"],
     ]
-    return _each([*steps, ["pytest", "-q", "-m", UNIT]] if tests else steps)
+    return _each([*steps, UNIT_TESTS] if tests else steps)
 
 
 @command(
@@ -46,7 +47,7 @@ def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) 
 )
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([["pytest", "-q", *(["-m", UNIT] if quick else [])]])
+    return _each([UNIT_TESTS] if quick else [UNIT_TESTS, ["pytest", "-q", "-m", f"not ({UNIT})"]])
 
 
 @command(
@@ -373,6 +374,8 @@ def _select(host: str | None, inventory: str | None) -> "list[Host]":
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
         "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
+        "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
+        "yes": "Reboot without asking, where a new driver needs it.",
     }
 )
 def provision(
@@ -385,6 +388,8 @@ def provision(
     detailed_exitcode: bool = False,
     wheelhouse: str | None = None,
     preflight: bool = True,
+    install_driver: bool = False,
+    yes: bool = False,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -404,6 +409,8 @@ def provision(
             accept_new_host_keys=accept_new_host_keys,
             forks=forks,
             as_json=json,
+            install_driver=install_driver,
+            yes=yes,
         ),
     )
 

@@ -8,7 +8,8 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -19,14 +20,15 @@ from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreacha
 from inventory.model import Deployment, Host
 from provision import layout
 from provision.change import Change
+from provision.driver import DriverJob, about_driver, driver_floors
 from provision.environment import plan_environment
 from provision.hostlock import host_lock
 from provision.journal import Journal
 from provision.observe import probe
 from provision.programs import program
-from provision.release import plan_release
+from provision.release import plan_release, secret_digest
 from provision.service import ServiceState, plan_switch, prove
-from provision.shell import Shell
+from provision.shell import Session, Shell
 from provision.want import Sources, Want, complete_envs, complete_weights, want_for
 from provision.weights import plan_weights
 
@@ -42,6 +44,9 @@ class Options:
     journal: Journal = field(default_factory=Journal)
     #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
     preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
+    install_driver: bool = False
+    #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
+    confirm: Callable[[str, str], bool] = lambda _host, _question: False
     #: Turns a failed service's journal into one sentence (the doctor), or "".
     explain: Callable[[str], str] = lambda _: ""
 
@@ -101,26 +106,25 @@ def provision_host(
 
 def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
     say("looking")
-    facts = probe(shell, [d.name])
+    facts, foreseen = _driver_first(shell, d, _look(shell, d, options), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
-    _preconditions(facts, want, report)
-    changes = _listed(plan_changes(want, facts, options, say), report)
-    if changes and options.preflight and not _known_release(want, facts):
+    _preconditions(facts, want, report, driver_follows=foreseen)
+    changes = plan_changes(want, facts, options, say)
+    if changes and options.preflight and not foreseen and not _known_release(want, facts):
         say("does the pair fit, and do the cards hold it?")
         _preflight(facts, want, options, report)
-    if options.check:
-        report.status = "pending" if changes else "ok"
+    if options.check or not changes:
+        _announce(report, changes)
+        report.status = "pending" if report.changes and options.check else report.status
         return
-    if not changes:
-        return
-    with host_lock(shell, f"provision {d.name}"):
-        # Another operator may have been at work until the lock was ours: decide on what is so now.
-        changes = _listed(plan_changes(want, probe(shell, [d.name]), options, say), report)
-        _apply(shell, changes, options, report, say)
+    with host_lock(shell, f"provision {d.name}") as lock:
+        # Somebody may have worked here between our look and our lock.
+        changes = plan_changes(want, _look(shell, d, options), options, say)
+        _apply(shell, changes, options, report, say, lock)
         say("looking again")
-        again = plan_changes(want, probe(shell, [d.name]), options, say)
-    report.status = "changed"
+        again = plan_changes(want, _look(shell, d, options), options, say)
+    report.status = "changed" if report.changes else "ok"
     if again:
         raise ChangeFailed(
             "after all changes the host is still not as wanted: " + "; ".join(c.title for c in again),
@@ -129,16 +133,43 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         )
 
 
-def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
-    result = verdict(run_preconditions(facts, want.host))
+def _driver_first(
+    shell: Shell, d: Deployment, facts: HostFacts, options: Options, report: HostReport, say: Say
+) -> tuple[HostFacts, bool]:
+    """With --install-driver: the driver before all else, since engine and wheels follow from it.
+
+    Returns the facts to go on with, and whether they only foresee a driver (``check``). Everything else that
+    would refuse this host refuses it before its driver is touched.
+    """
+    if not options.install_driver or d.device == "cpu":
+        return facts, False
+    look = partial(_look, shell, d, options)
+    job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, look)
+    changes = job.plan()
+    if not changes:
+        return facts, False
+    foreseen = job.foreseen()
+    if options.check:
+        _announce(report, changes)
+        return foreseen, True
+    want = want_for(shell.host, d, foreseen, options.sources, say)
+    _preconditions(foreseen, want, report, driver_follows=True)
+    with host_lock(shell, "install the driver") as lock:
+        _apply(shell, job.plan(fetch=True), options, report, say, lock)
+    report.status = "changed"
+    return job.prove(), False
+
+
+def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_follows: bool) -> None:
+    """``driver_follows``: what the present driver is, or hides, is no reason to refuse."""
+    host = replace(want.host, driver_will_be_installed=driver_follows)
+    outcomes = run_preconditions(facts, host)
+    if driver_follows:
+        outcomes = [o for o in outcomes if not about_driver(o.check)]
+    result = verdict(outcomes)
     report.findings = [*result.errors, *result.warnings]
     report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
     _refuse(result.errors, facts.host)
-
-
-def _listed(changes: list[Change], report: HostReport) -> list[Change]:
-    report.changes = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
-    return changes
 
 
 def _known_release(want: Want, facts: HostFacts) -> bool:
@@ -163,9 +194,28 @@ def _refuse(errors: Sequence[Finding], host: str) -> None:
         raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=host)
 
 
-def _apply(shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say) -> None:
-    """In order; each is announced in the journal before it is made."""
-    for change, line in zip(changes, report.changes, strict=True):
+def _look(shell: Shell, d: Deployment, options: Options) -> HostFacts:
+    digest = secret_digest(options.sources.secrets.read(d.api_key), d.name)
+    return probe(shell, [d.name], [layout.api_key_path(d.name, digest)] if digest else [])
+
+
+def _announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
+    report.changes += lines
+    return lines
+
+
+def _apply(
+    shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say, lock: Session
+) -> None:
+    """In order; each is announced in the journal before it is made, and none is made without the lock."""
+    for change, line in zip(changes, _announce(report, changes), strict=True):
+        if lock.closed:
+            raise HostUnreachable(
+                "the host's lock was lost: the link was down for too long",
+                hint="run the same command again; it goes on where it stopped",
+                host=shell.host.name,
+            )
         options.journal.write("change", host=shell.host.name, release=report.release, title=change.title)
         say(change.title)
         began = time.monotonic()
@@ -194,7 +244,7 @@ def plan_changes(want: Want, facts: HostFacts, options: Options, say: Say) -> li
         ),
         *plan_weights(
             want.manifests.values(),
-            complete_weights(facts),
+            complete_weights(facts, want.manifests.values()),
             python=python,
             endpoint=options.sources.endpoint,
             token=want.hub_token,
@@ -222,14 +272,13 @@ def _make_base(shell: Shell) -> None:
 
 
 def _plan_credential(want: Want, facts: HostFacts) -> list[Change]:
-    """Written again with each new key (the release id changes with it) or when the file is gone."""
-    if want.api_key is None:
+    """One file a key, named by the key's digest: a former release still finds its own."""
+    digest = want.release.api_key_digest
+    if want.api_key is None or digest is None:
         return []
-    path = layout.api_key_path(want.deployment.name)
-    known = {r["id"] for r in facts.value("eyas.releases", list) or []}
-    folders = facts.value("eyas.folders", dict) or {}
-    there = folders.get(path)
-    if there and there.get("mode") == "0600" and want.release.id in known:
+    path = layout.api_key_path(want.deployment.name, digest)
+    there = (facts.value("eyas.folders", dict) or {}).get(path)
+    if there and there.get("mode") == "0600":
         return []
     key = want.api_key.encode()
     return [Change("API key as a systemd credential (0600)", lambda s: s.write(path, key, mode=0o600))]

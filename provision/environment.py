@@ -76,7 +76,7 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
         shell.push(want.wheelhouse, house, on_line=lambda line: say(f"wheels: {line.strip()}"))
         source = ("--offline", "--no-index", "--find-links", house)
     shell.run(
-        ("sh", "-s", "--", env, want.python, uv, lock, *source),
+        ("sh", "-s", "--", env, want.python, uv, lock, layout.WORK, *source),
         timeout=_INSTALL_S,
         stdin=program("build_env.sh"),
         on_line=lambda line: say(line.removeprefix("eyas: ")),

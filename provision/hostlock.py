@@ -1,7 +1,8 @@
 """One operator a host at a time: a flock on the host, held by an open SSH session.
 
 The lock lives as long as the session: an operator that is killed, or whose network is gone for a minute,
-holds nothing any more, and a reboot frees it. Nobody has to clean up a stale lock by hand.
+holds nothing any more, and a reboot frees it. Nobody has to clean up a stale lock by hand. Work that such an
+operator left running on the host is ended by whoever takes the lock next, before it does anything.
 """
 
 import contextlib
@@ -24,8 +25,11 @@ _GONE_S = 60
 
 
 @contextlib.contextmanager
-def host_lock(shell: Shell, what: str) -> Iterator[None]:
-    """Hold the host's lock for the block. Raises LockHeld naming the owner, since when and for what."""
+def host_lock(shell: Shell, what: str) -> Iterator[Session]:
+    """Hold the host's lock for the block. Raises LockHeld naming the owner, since when and for what.
+
+    The session is handed out: when it is closed before the block ends, the lock is lost.
+    """
     who = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "since": time.time(), "what": what}
     argv = (
         "python3",
@@ -35,6 +39,7 @@ def host_lock(shell: Shell, what: str) -> Iterator[None]:
         f"{layout.LOCK}/owner.json",
         json.dumps(who),
         str(_GONE_S),
+        layout.WORK,
     )
     with shell.session(argv) as session:
         answer = session.readline(timeout=30)
@@ -52,7 +57,7 @@ def host_lock(shell: Shell, what: str) -> Iterator[None]:
         beat = threading.Thread(target=_beat, args=(session, stop), daemon=True)
         beat.start()
         try:
-            yield
+            yield session
         finally:
             stop.set()
 

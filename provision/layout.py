@@ -9,9 +9,11 @@ ETC = "/etc/eyas"
 USER = "eyas"
 UV = f"{ROOT}/uv"
 LOCK = f"{STATE}/lock"
+#: Held open by long work; whoever takes the lock ends what still has it open.
+WORK = f"{LOCK}/work"
 AUDIT = f"{STATE}/audit.jsonl"
 
-__all__ = ["AUDIT", "ETC", "LOCK", "ROOT", "STATE", "USER", "UV"]
+__all__ = ["AUDIT", "ETC", "LOCK", "ROOT", "STATE", "USER", "UV", "WORK"]
 
 
 def env_dir(lock_id: str) -> str:
@@ -55,8 +57,9 @@ def credentials_dir(deployment: str) -> str:
     return f"{ETC}/credentials/{deployment}"
 
 
-def api_key_path(deployment: str) -> str:
-    return f"{credentials_dir(deployment)}/api-key"
+def api_key_path(deployment: str, digest: str) -> str:
+    """One file a key, named by the key's digest in release.json: a former release keeps the key it had."""
+    return f"{credentials_dir(deployment)}/api-key-{digest[:16]}"
 
 
 def baseline_path(key: str) -> str:

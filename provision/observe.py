@@ -14,13 +14,16 @@ __all__ = ["probe"]
 _PROBE_S = 60
 
 
-def probe(shell: Shell, deployments: Iterable[str] = ()) -> HostFacts:
-    """The host's facts, with the files of these deployments. Raises HostUnreachable when it can't look."""
+def probe(shell: Shell, deployments: Iterable[str] = (), keys: Iterable[str] = ()) -> HostFacts:
+    """The host's facts, with the files of these deployments and the modes of these files (``keys``).
+
+    Raises HostUnreachable when it can't look.
+    """
     names = list(deployments)
     params = {
         "folders": list(pack.DEFAULT_FOLDERS),
         "files": [layout.unit_path(f) for n in names for f in layout.unit_files(n)],
-        "own_folders": [layout.api_key_path(n) for n in names],
+        "own_folders": list(keys),
         "user": layout.USER,
     }
     got = shell.run(pack.ARGV, timeout=_PROBE_S, stdin=pack.payload(params), check=False)

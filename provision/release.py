@@ -19,7 +19,7 @@ from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
 
-__all__ = ["ReleaseWant", "Served", "make_release", "plan_release"]
+__all__ = ["ReleaseWant", "Served", "make_release", "plan_release", "secret_digest"]
 
 PROGRAMS = ("endpoint.py", "supervisor.py", "healthcheck.py", "proof.py")
 #: systemd-analyze's exposure level in tenths; above it the unit is not installed.
@@ -55,6 +55,7 @@ class ReleaseWant:
     #: name under /etc/systemd/system -> content
     units: Mapping[str, bytes]
     timeout_start_s: int
+    api_key_digest: str | None = None
 
 
 def secret_digest(secret: str | None, deployment: str) -> str | None:
@@ -73,7 +74,9 @@ def make_release(d: Deployment, served: Served) -> ReleaseWant:
     digest = hashlib.sha256()
     for name, data in sorted({**content, **units}.items()):
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    return ReleaseWant(d.name, digest.hexdigest()[:16], {**content, **units}, units, start_s)
+    return ReleaseWant(
+        d.name, digest.hexdigest()[:16], {**content, **units}, units, start_s, served.api_key_digest
+    )
 
 
 def _timeout_start_s(model_bytes: int) -> int:
@@ -138,7 +141,7 @@ def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
         "draft": d.draft.method,
         "device": d.device,
         "current": layout.current_link(d.name),
-        "api_key": layout.api_key_path(d.name) if s.api_key_digest else "",
+        "api_key": layout.api_key_path(d.name, s.api_key_digest) if s.api_key_digest else "",
         "timeout_start_s": start_s,
         "timeout_stop_s": 30,
     }

@@ -10,7 +10,7 @@ from provision import layout
 from provision.change import Change
 from provision.programs import program
 from provision.release import ReleaseWant
-from provision.shell import Shell
+from provision.shell import Result, Shell
 
 __all__ = ["ServiceState", "activate", "plan_switch", "prove"]
 
@@ -39,8 +39,7 @@ def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> lis
         title = f"restart {layout.unit_name(want.deployment)} ({_why(state)})"
     else:
         title = f"serve release {want.id} (now: {state.current or 'nothing'})"
-    former = state.current if state.current != want.id else None
-    return [Change(title, lambda shell: _switch(shell, want, former, explain), disruptive=True)]
+    return [Change(title, lambda shell: _switch(shell, want, state.current, explain), disruptive=True)]
 
 
 def _why(s: ServiceState) -> str:
@@ -53,25 +52,48 @@ def _why(s: ServiceState) -> str:
     return ", ".join(text for text, true in reasons.items() if true)
 
 
+#: activate.sh: the new release failed and the former serves again, or does not.
+_RESTORED, _NOT_RESTORED = 76, 77
+
+
 def activate(shell: Shell, deployment: str, release: str, timeout_start_s: float) -> None:
-    argv = (
-        "sh",
-        "-s",
-        "--",
-        layout.release_dir(release),
-        layout.current_link(deployment),
-        layout.unit_name(deployment),
+    """Serve this release, or raise ChangeFailed and leave the rest to the caller."""
+    got = _activate(shell, deployment, release, "", timeout_start_s)
+    if not got.ok:
+        raise ChangeFailed(_failure(shell, deployment, got), host=shell.host.name)
+
+
+def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
+    where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
+    wait = (2 if former else 1) * (timeout_start_s + 120)
+    return shell.run(
+        ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
     )
-    shell.run(argv, timeout=timeout_start_s + 120, stdin=program("activate.sh"))
 
 
-def _switch(shell: Shell, want: ReleaseWant, former: str | None, explain: Explain) -> None:
-    try:
-        activate(shell, want.deployment, want.id, want.timeout_start_s)
-    except ChangeFailed as e:
-        cause = explain(journal(shell, want.deployment))
-        message = f"release {want.id} did not become ready: {cause or e.message}"
-        put_back(shell, want.deployment, former, want.timeout_start_s, message)
+def _failure(shell: Shell, deployment: str, got: Result, explain: Explain = lambda _: "") -> str:
+    """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
+    marked = [line.split() for line in got.stdout.splitlines() if line.startswith("eyas-failed ")]
+    text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]
+    return explain(text) or "\n".join(said[-6:]) or got.tail()
+
+
+def _switch(shell: Shell, want: ReleaseWant, current: str | None, explain: Explain) -> None:
+    """Raises RolledBack or ChangeFailed; the host itself puts the former release back (see activate.sh)."""
+    former = layout.release_dir(current) if current and current != want.id else "noted" if current else ""
+    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s)
+    if got.ok:
+        return
+    message = f"release {want.id} did not become ready: {_failure(shell, want.deployment, got, explain)}"
+    told: dict[str, Any] = {"hint": f"invoke doctor --host {shell.host.name}", "host": shell.host.name}
+    if got.exit == _RESTORED:
+        raise RolledBack(f"{message}\nthe former release serves again", **told)
+    if got.exit == _NOT_RESTORED:
+        raise ChangeFailed(f"{message}\nand the former release did not come back either", **told)
+    if current is None:
+        put_back(shell, want.deployment, None, want.timeout_start_s, message)
+    raise ChangeFailed(message, **told)
 
 
 def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float, message: str) -> None:
@@ -97,11 +119,12 @@ def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float
     raise RolledBack(f"{message}\nthe former release {former} serves again", hint=hint, host=shell.host.name)
 
 
-def journal(shell: Shell, deployment: str, lines: int = 4000) -> str:
+def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str = "") -> str:
+    """What the service said since the boot, or in one start of it (systemd's invocation id)."""
+    unit = ("-u", layout.unit_name(deployment))
     argv = (
         "journalctl",
-        "-u",
-        layout.unit_name(deployment),
+        *((f"_SYSTEMD_INVOCATION_ID={invocation}",) if invocation else unit),
         "-b",
         "-n",
         str(lines),

@@ -41,6 +41,7 @@ _WRITE = (
 )
 _WANTS_PASSWORD = 97
 _KILL_AFTER = 2
+_LINK_LOST_S = 45
 
 
 @dataclass
@@ -229,6 +230,8 @@ class SshShell:
         if isinstance(sock, socket.socket):
             # Nagle plus delayed ACK costs 35 ms a command.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
         self._connection = connection
 
     @contextlib.contextmanager

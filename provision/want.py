@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -210,15 +210,17 @@ def complete_envs(facts: HostFacts) -> set[str]:
     return {e["id"] for e in facts.value("eyas.envs", list) or [] if e.get("complete") is True}
 
 
-def complete_weights(facts: HostFacts) -> set[str]:
-    found = facts.value("eyas.weights", list) or []
-    return {f"{layout.STATE}/weights/{w['id']}" for w in found if w.get("complete") is True}
+def complete_weights(facts: HostFacts, manifests: Iterable[Manifest]) -> set[str]:
+    """Folders that carry the mark of a full check and still hold all their bytes: a file may be cut later."""
+    found = {f"{layout.STATE}/weights/{w['id']}": w for w in facts.value("eyas.weights", list) or []}
+    there = {f: w["bytes"] for f, w in found.items() if w.get("complete") is True}
+    return {m.folder for m in manifests if there.get(m.folder, -1) >= m.total_bytes}
 
 
 def _host_want(
     d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: EnvWant, facts: HostFacts
 ) -> HostWant:
-    have = complete_weights(facts)
+    have = complete_weights(facts, manifests.values())
     weights = {m.ref.label: m.total_bytes for m in manifests.values() if m.folder not in have}
     wheels = 0 if env.lock_id[:16] in complete_envs(facts) else _wheel_bytes(d, env)
     stack, cpu = engine.stack, engine.cpu

@@ -190,6 +190,7 @@ def plan_weights(
 
 def _request(m: Manifest, endpoint: str | None, token: str | None) -> bytes:
     request = {"repo": m.ref.repo, "commit": m.commit, "endpoint": endpoint, "token": token, "dest": m.folder}
+    request["work"] = layout.WORK
     return json.dumps({**request, "files": [f.as_dict() for f in m.files]}).encode()
 
 
@@ -262,7 +263,7 @@ def _local_copy(m: Manifest, endpoint: str | None, token: str | None) -> Path:
     dest = cache / Path(m.folder).relative_to(layout.STATE + "/weights")
     if (dest / ".eyas-verified.json").is_file():
         return dest
-    request = {**json.loads(_request(m, endpoint, token)), "dest": str(dest)}
+    request = {**json.loads(_request(m, endpoint, token)), "dest": str(dest), "work": None}
     got = subprocess.run(
         [sys.executable, "-sE", str(FOLDER / "fetch.py"), "fetch"],
         input=json.dumps(request), capture_output=True, text=True, check=False,

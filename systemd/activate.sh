@@ -1,23 +1,55 @@
-# Make one release the served one: release folder, current link, unit name. Returns when it has answered a
-# completion, or fails as soon as the engine is dead. Each step may be repeated; a kill between two leaves the
-# former release pointed at or the new one, never neither.
+# Make one release the served one: release folder, current link, unit name, former release folder (or "").
+# Returns when it has answered a completion, or fails as soon as the engine is dead. Each step may be repeated.
+# With a former release, this very script puts it back when the new one fails (exit 76: it serves again, 77: it
+# does not), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
+# cut off leaves its former release noted; the next switch knows it from there.
 set -e
-release=$1; link=$2; unit=$3
-[ -f "$release/release.json" ] || { echo "no release in $release" >&2; exit 66; }
-for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
-    temp=$(mktemp "/etc/systemd/system/.$file.XXXXXX")
-    cat "$release/$file" >"$temp"
-    chmod 0644 "$temp"
-    sync "$temp"
-    mv -f -T "$temp" "/etc/systemd/system/$file"
-done
-mkdir -p "$(dirname "$link")"
-rm -f "$link.new"
-ln -s "$release" "$link.new"
-mv -T "$link.new" "$link"
-sync "$(dirname "$link")"
-systemctl daemon-reload
-systemctl enable --quiet "$unit.service" "$unit-health.timer"
-systemctl reset-failed "$unit.service" 2>/dev/null || true
-systemctl restart "$unit.service"
-systemctl restart "$unit-health.timer"
+trap '' PIPE HUP
+
+point() {
+    for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
+        temp=$(mktemp "/etc/systemd/system/.$file.XXXXXX") &&
+            cat "$1/$file" >"$temp" &&
+            chmod 0644 "$temp" &&
+            sync "$temp" &&
+            mv -f -T "$temp" "/etc/systemd/system/$file" || { rm -f "$temp"; return 1; }
+    done
+    mkdir -p "$(dirname "$link")" &&
+        rm -f "$link.new" &&
+        ln -s "$1" "$link.new" &&
+        mv -T "$link.new" "$link" &&
+        sync "$(dirname "$link")"
+}
+
+serve() {
+    point "$1" &&
+        systemctl daemon-reload &&
+        systemctl enable --quiet "$unit.service" "$unit-health.timer" &&
+        { systemctl reset-failed "$unit.service" 2>/dev/null || true; } &&
+        systemctl restart "$unit.service" &&
+        systemctl restart "$unit-health.timer"
+}
+
+main() {
+    release=$1; link=$2; unit=$3; former=$4
+    [ -f "$release/release.json" ] || { echo "no release in $release" >&2; exit 66; }
+    exec 8>>/var/lib/eyas/lock/switch
+    flock -w 1800 8 || { echo "another switch on this host does not end" >&2; exit 75; }
+    noted=/var/lib/eyas/former/$(basename "$link")
+    [ "$former" = noted ] && former=$(readlink "$noted" 2>/dev/null || true)
+    [ -f "$former/release.json" ] && [ "$former" != "$release" ] || former=
+    mkdir -p /var/lib/eyas/former
+    [ -z "$former" ] || ln -sfn "$former" "$noted"
+    if serve "$release"; then
+        rm -f "$noted"
+        exit 0
+    fi
+    # The journal of this start, for whoever explains the failure.
+    echo "eyas-failed $(systemctl show -P InvocationID "$unit.service")" || true
+    [ -n "$former" ] || exit 1
+    serve "$former" || exit 77
+    rm -f "$noted"
+    exit 76
+}
+
+main "$@"

@@ -1,7 +1,8 @@
-# Build one environment: env folder, base python, uv, lock file, then uv's source options.
+# Build one environment: env folder, base python, uv, lock file, work file (hold_lock.py), uv's source options.
 # The proof file is written later by prove_env.py, so a torn install has none and is built again from nothing.
 set -e
-env=$1; python=$2; uv=$3; lock=$4; shift 4
+env=$1; python=$2; uv=$3; lock=$4; work=$5; shift 5
+exec 9>>"$work"
 rm -rf -- "$env"
 mkdir -p -- "$(dirname -- "$env")"
 echo 'eyas: making the environment'

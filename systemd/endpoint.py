@@ -29,17 +29,18 @@ class Release:
         self.timeouts = self.data["timeouts"]
 
     def headers(self):
-        key = api_key()
+        key = api_key(self.data.get("api_key_digest"))
         return {"Authorization": "Bearer " + key} if key else {}
 
 
-def api_key():
-    """The key from systemd's credential folder; empty when the endpoint has none."""
-    folder = os.environ.get("CREDENTIALS_DIRECTORY") or os.environ.get("EYAS_CREDENTIALS")
-    if not folder:
+def api_key(digest):
+    """The endpoint's key, empty when it has none: as systemd hands it over, or (for root) where it is kept."""
+    given, kept = os.environ.get("CREDENTIALS_DIRECTORY"), os.environ.get("EYAS_CREDENTIALS")
+    if not digest or not (given or kept):
         return ""
+    path = os.path.join(given, "api-key") if given else os.path.join(kept, "api-key-" + digest[:16])
     try:
-        with open(os.path.join(folder, "api-key"), encoding="utf-8") as f:
+        with open(path, encoding="utf-8") as f:
             return f.read().strip()
     except FileNotFoundError:
         return ""

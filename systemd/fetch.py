@@ -3,7 +3,8 @@
     fetch.py fetch  < request.json    with the engine environment's Python (needs huggingface_hub)
     fetch.py verify < request.json    any Python 3.10; for folders that were pushed
 
-Request: {"repo", "commit", "endpoint", "token", "dest", "files": [{"path", "size", "sha256"|"git_sha1"}]}.
+Request: {"repo", "commit", "endpoint", "token", "dest", "work", "files": [{"path", "size",
+"sha256"|"git_sha1"}]}. The file "work" is kept open (see hold_lock.py).
 Prints JSON lines: {"done", "total"} (bytes) while it works, at the end {"ok": true} or {"error", "text"}.
 The hub's client checks only a file's length, so every hash is checked here. A file that is whole and
 right is never fetched again; a broken one is deleted and fetched once more.
@@ -192,6 +193,7 @@ def seal(request, folder, dest):
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     mark = {"repo": request.get("repo"), "commit": request["commit"], "files": request["files"]}
+    os.sync()
     with open(folder / MARK, "w", encoding="utf-8") as f:
         json.dump(mark, f)
         f.flush()
@@ -205,6 +207,7 @@ def main():
     request = json.load(sys.stdin)
     dest = pathlib.Path(request["dest"])
     folder = dest.with_name(dest.name + ".partial")
+    held = open(request["work"], "ab") if request.get("work") else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         {"fetch": fetch, "verify": verify}[sys.argv[1]](request, folder)
@@ -215,6 +218,9 @@ def main():
     except OSError as e:
         say(error="disk-full" if e.errno == errno.ENOSPC else "filesystem", text=str(e))
         return 1
+    finally:
+        if held:
+            held.close()
     say(ok=True)
     return 0
 

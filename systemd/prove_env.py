@@ -18,6 +18,7 @@ def main(proof, lock_id, *modules):
         found[name] = getattr(importlib.import_module(name), "__version__", None)
     if "torch" in modules:
         found["torch_cuda"] = sys.modules["torch"].version.cuda
+    os.sync()
     with open(proof + ".new", "w", encoding="utf-8") as f:
         json.dump(found, f)
         f.flush()

@@ -137,7 +137,7 @@ def _weight(look: Look, slug: str, commit: str) -> "dict[str, Any]":
         for name in names:
             files += 1
             partial += name.endswith(".incomplete")
-            total += os.lstat(here + "/" + name).st_size
+            total += os.lstat(here + "/" + name).st_size if name != VERIFIED else 0
         if files > MOST_FILES:
             break
     return {

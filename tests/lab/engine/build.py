@@ -5,17 +5,20 @@
 
 import argparse
 import json
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from inventory.catalogue import EngineRelease, Retired, load_catalogue
-from inventory.locks import WheelLock
+from inventory.locks import WheelLock, read_lock
+from provision.localfile import replace_text
 from provision.wheellock import compile_lock
 from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.assets.purewheel import write_wheel
-from tests.lab.assets.wheelhouse import pushed_from
+from tests.lab.assets.wheelhouse import download, pushed_from
 
 __all__ = ["Standin", "build_standin_wheelhouse", "options_of"]
 
@@ -38,30 +41,39 @@ class Standin:
 
 
 def build_standin_wheelhouse(
-    version: str = "0.33.0", *, python: str = PYTHON, device: str = "cuda", output: Path | None = None
+    engine_version: str = "0.33.0",
+    *,
+    python: str = PYTHON,
+    device: str = "cuda",
+    client: bool = False,
+    output: Path | None = None,
 ) -> Standin:
     """Wheels of a stand-in for this vLLM version; the lock goes into ``output`` (default: the cache).
 
     ``device`` "cuda" gives a torch that reports the CUDA of the real pin, "cpu" one that reports none.
+    ``client`` adds the real huggingface_hub, which every real engine brings along: without it a host can't
+    download weights by itself. Its wheels are fetched with pip once.
     """
-    release = load_catalogue().release("vllm", version)
-    locks = output or cache_root() / "lab" / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    staging = locks / f".{release.version}-standin-wheels"
-    staging.mkdir(exist_ok=True)
-    for old in staging.glob("*.whl"):
-        old.unlink()
-    names = [_engine(staging, release), _torch(staging, release, device)]
-    lock = compile_lock(
-        names,
-        python=python,
-        platform=PLATFORM,
-        find_links=staging,
-        no_index=True,
-        output=locks / f"vllm-{release.version}-standin.txt",
-        made_by="python -m tests.lab.engine.build",
-    ).lock
-    return Standin(build_once(pushed_from(lock), lambda out: _copy(staging, out)), lock)
+    release = load_catalogue().release("vllm", engine_version)
+    kind = "standin" + ("" if device == "cuda" else f"-{device}") + ("-client" if client else "")
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder)
+        names = [_engine(staging, release), _torch(staging, release, device)]
+        names += _client(staging, python) if client else []
+        lock = compile_lock(
+            names,
+            python=python,
+            platform=PLATFORM,
+            find_links=staging,
+            no_index=True,
+            output=staging / f"vllm-{release.version}-{kind}.txt",
+            made_by="python -m tests.lab.engine.build",
+        ).lock
+        wheels = build_once(pushed_from(lock), lambda out: _copy(staging, out))
+    # Two checkouts make two locks of one name: each keeps its own.
+    kept = (output or cache_root() / "lab" / "locks" / lock.id[:16]) / f"{lock.name}.txt"
+    replace_text(kept, lock.text, hint="make the cache folder writable")
+    return Standin(wheels, read_lock(kept))
 
 
 def options_of(release: EngineRelease) -> dict[str, Any]:
@@ -90,24 +102,32 @@ def _older(row: Retired) -> dict[str, Any]:
 
 
 def _engine(folder: Path, release: EngineRelease) -> str:
-    version = f"{release.version}+{LABEL}"
+    label = f"{release.version}+{LABEL}"
     files = {
         f"vllm/{p.name}": p.read_bytes() for p in sorted(SOURCE.iterdir()) if p.suffix in {".py", ".toml"}
     }
-    files["vllm/VERSION"] = f"{version}\n".encode()
+    files["vllm/VERSION"] = f"{label}\n".encode()
     files["vllm/options.json"] = json.dumps(options_of(release), indent=1, sort_keys=True).encode()
     summary = "A stand-in for tests; it runs no model"
-    write_wheel(folder, "vllm", version, files, summary=summary, scripts={"vllm": "vllm.cli:main"})
-    return f"vllm=={version}"
+    write_wheel(folder, "vllm", label, files, summary=summary, scripts={"vllm": "vllm.cli:main"})
+    return f"vllm=={label}"
 
 
 def _torch(folder: Path, release: EngineRelease, device: str) -> str:
     cuda = release.stack.cuda if device == "cuda" else None
-    version = f"{release.stack.torch}+" + (f"cu{cuda.replace('.', '')}" if cuda else "cpu")
-    module = f"from torch import version\n\n__version__ = {version!r}\n"
+    label = f"{release.stack.torch}+" + (f"cu{cuda.replace('.', '')}" if cuda else "cpu")
+    module = f"from torch import version\n\n__version__ = {label!r}\n"
     files = {"torch/__init__.py": module.encode(), "torch/version.py": f"cuda = {cuda!r}\n".encode()}
-    write_wheel(folder, "torch", version, files, summary="A stand-in for tests; it computes nothing")
-    return f"torch=={version}"
+    write_wheel(folder, "torch", label, files, summary="A stand-in for tests; it computes nothing")
+    return f"torch=={label}"
+
+
+def _client(staging: Path, python: str) -> list[str]:
+    """The hub's client and all it needs, as installed here, for the hosts' Python."""
+    name = f"huggingface_hub=={version('huggingface_hub')}"
+    kept = cache_root() / "lab" / f"hub-client-{version('huggingface_hub')}-{python}"
+    _copy(build_once(kept, lambda out: download(out, name)), staging)
+    return [name]
 
 
 def _copy(staging: Path, folder: Path) -> None:
