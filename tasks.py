@@ -3,103 +3,51 @@
 `invoke TASK --help` explains each task; exit codes are in inventory/errors.py.
 """
 
-import functools
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from invoke import Collection, Context, Program, task
-from invoke.exceptions import Exit
-from invoke.parser.parser import ParseMachine
+from invoke import Collection, Context
 
-from inventory.errors import EyasError, UsageError
-from inventory.hosts import default_inventory
-from inventory.load import list_deployments, load_deployment
-from inventory.model import Host, ModelRef
-from inventory.roles import Node
-from inventory.translate import snippet_text, write_deployment
-from inventory.translate import translate as translate_command
-from provision import wheellock
-from provision.fleet import FORKS
-from provision.lockcommand import lock_engine
-from provision.show import show_deployments, show_hosts, show_lock, show_pins
-from provision.show_command import show_command, show_engines, show_translation
+from commandline import ROOT, command, run_program
+from inventory.defaults import FORKS, PLATFORM, PYTHON
+from inventory.errors import UsageError
 
-ROOT = Path(__file__).resolve().parent
+if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
+    from checks import modelmeta
+    from inventory.model import Host, ModelRef
+
+UNIT = "not lab and not engine"
+UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 
 
-def _optional_words() -> None:
-    """Let a task's positional arguments be optional words: an option or the line's end leaves the rest empty.
-
-    Invoke itself feeds them ``--help`` and calls each missing one an error.
-    """
-    handle, complete = ParseMachine.handle, ParseMachine.complete_context
-
-    def end_words(machine: ParseMachine) -> None:
-        for arg in machine.context.missing_positional_args if machine.context else ():
-            arg.value = ""
-
-    def handle_token(machine: ParseMachine, token: str) -> None:
-        if token.startswith("-"):
-            end_words(machine)
-        handle(machine, token)
-
-    def complete_context(machine: ParseMachine) -> None:
-        end_words(machine)
-        complete(machine)
-
-    patched: Any = ParseMachine
-    patched.handle, patched.complete_context = handle_token, complete_context
-
-
-_optional_words()
-
-
-def command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
-    """An invoke task whose errors become a message, one next step and eyas's exit code.
-
-    ``positional=[]`` because a required argument would otherwise swallow ``--help``.
-    """
-
-    def wrap(body: Callable[..., int | None]) -> Any:
-        @functools.wraps(body)
-        def run(c: Context, *args: Any, **kwargs: Any) -> None:
-            try:
-                code = body(c, *args, **kwargs)
-            except EyasError as e:
-                if kwargs.get("json"):
-                    print(json.dumps({"schema": 1, "error": e.message, "hint": e.hint, "host": e.host}))
-                raise Exit(f"error: {e}", e.exit_code) from e
-            except KeyboardInterrupt as e:
-                raise Exit("interrupted; run the same command again to finish", 130) from e
-            if code:
-                raise Exit(code=code)
-
-        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
-
-    return wrap
-
-
-@command(help={"fix": "Format and apply safe fixes instead of only reporting.", "yes": "Ask nothing."})
-def check(c: Context, fix: bool = False, yes: bool = False) -> int:
+@command(
+    checkout=True,
+    help={
+        "fix": "Format and apply safe fixes instead of only reporting.",
+        "tests": "--no-tests: without the unit tests.",
+        "yes": "Ask nothing.",
+    },
+)
+def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) -> int:
     """The one contributor command: format, lint, types, unit tests, generated docs."""
     steps = [
         ["ruff", "format", *([] if fix else ["--check"]), "."],
         ["ruff", "check", *(["--fix"] if fix else []), "."],
         ["mypy"],
-        ["pytest", "-q", "-m", "not lab and not engine"],
     ]
-    return _each(steps)
+    return _each([*steps, UNIT_TESTS] if tests else steps)
 
 
-@command(help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."})
+@command(
+    checkout=True,
+    help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."},
+)
 def test(c: Context, quick: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([["pytest", "-q", *(["-m", "not lab and not engine"] if quick else [])]])
+    return _each([UNIT_TESTS] if quick else [UNIT_TESTS, ["pytest", "-q", "-m", f"not ({UNIT})"]])
 
 
 @command(
@@ -111,6 +59,9 @@ def test(c: Context, quick: bool = False, yes: bool = False) -> int:
 )
 def hosts(c: Context, limit: str | None = "all", inventory: str | None = None, json: bool = False) -> None:
     """The hosts of the inventory, with address, groups and deployment."""
+    from inventory.hosts import default_inventory
+    from provision.show import show_hosts
+
     found = default_inventory(inventory)
     show_hosts(found, found.select(limit), as_json=json)
 
@@ -118,6 +69,9 @@ def hosts(c: Context, limit: str | None = "all", inventory: str | None = None, j
 @command(help={"json": "One JSON document instead of a table."})
 def deployments(c: Context, json: bool = False) -> int:
     """The deployments that can be served by name; a broken file is named with its line (exit 2)."""
+    from inventory.load import list_deployments
+    from provision.show import show_deployments
+
     return show_deployments(list_deployments(), as_json=json)
 
 
@@ -140,7 +94,8 @@ def pin(
 
     The hub is HF_ENDPOINT; the token is the deployment's hub_token, else HF_TOKEN.
     """
-    from provision.pin import pin_deployment  # noqa: PLC0415 - the hub's client takes half a second to import
+    from provision.pin import pin_deployment
+    from provision.show import show_pins
 
     show_pins(pin_deployment(deployment or "", update=update, revision=revision), as_json=json)
 
@@ -167,8 +122,8 @@ def lock(
     override: list[str],
     engine: str | None = None,
     engine_version: str | None = None,
-    python: str = wheellock.PYTHON,
-    platform: str = wheellock.PLATFORM,
+    python: str = PYTHON,
+    platform: str = PLATFORM,
     device: str | None = None,
     find_links: str | None = None,
     no_index: bool = False,
@@ -179,6 +134,9 @@ def lock(
 
     Reads metadata only, downloads no engine. uv's own configuration says where wheels come from.
     """
+    from provision.lockcommand import lock_engine
+    from provision.show import show_lock
+
     info = lock_engine(
         engine,
         engine_version,
@@ -228,8 +186,8 @@ def check_pair(
 
     Exit code 0: it fits, perhaps with a warning; 4: refused, or not on the hub; 3: nobody could look.
     """
-    from checks import modelmeta, pairgate  # noqa: PLC0415 - requests loads only where it is used
-    from checks.pairgate.report import show  # noqa: PLC0415
+    from checks import modelmeta, pairgate
+    from checks.pairgate.report import show
 
     want = pairgate.want_from(
         engine=engine,
@@ -252,6 +210,7 @@ def check_pair(
 
 
 @command(
+    checkout=True,
     positional=["action", "host", "what"],
     help={
         "action": "up | status | down | ssh | run | fault | heal",
@@ -292,7 +251,7 @@ def lab(
     yes: bool = False,
 ) -> int:
     """Real hosts with simulated cards on this machine: `lab up --hosts 4`, `lab ssh gpu01`, `lab down`."""
-    from tests.lab import cli  # noqa: PLC0415 - only this task needs the lab
+    from tests.lab import cli
 
     options = {
         "hosts": hosts,
@@ -359,8 +318,9 @@ def plan(
 
     Answered from metadata alone, without a GPU. Exit code 0: it starts; 4: it doesn't; 3: nobody could look.
     """
-    from checks import modelmeta  # noqa: PLC0415 - requests loads only where it is used
-    from checks.planner import surface  # noqa: PLC0415 - other tasks need not load it
+    from checks import modelmeta
+    from checks.planner import surface
+    from inventory.load import load_deployment
 
     if truth:
         return surface.truth(Path(rows) if rows else ROOT / "tests/data/h200/measurements.json", as_json=json)
@@ -376,11 +336,11 @@ def plan(
         return surface.scenario(scenario, ask, as_json=json)
     hub = endpoint or os.environ.get("HF_ENDPOINT")
 
-    def load(ref: ModelRef) -> modelmeta.ModelMeta:
+    def load(ref: "ModelRef") -> "modelmeta.ModelMeta":
         return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=False)
 
     if host is not None:
-        from provision import planning, run  # noqa: PLC0415 - SSH loads only where it is used
+        from provision import planning, run
 
         flags = run.Flags(accept_new_host_keys=accept_new_host_keys, as_json=json)
         return planning.plan_hosts(_select(host, inventory), deployment or None, ask, load, flags)
@@ -397,7 +357,9 @@ SELECT = {
 }
 
 
-def _select(host: str | None, inventory: str | None) -> list[Host]:
+def _select(host: str | None, inventory: str | None) -> "list[Host]":
+    from inventory.hosts import default_inventory
+
     if not host:
         raise UsageError("no host given", hint="--host NAME (or a group; `invoke hosts` lists them)")
     return default_inventory(inventory).select(host)
@@ -411,6 +373,9 @@ def _select(host: str | None, inventory: str | None) -> list[Host]:
         "diff": "Show the files that change, secrets masked.",
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
         "wheelhouse": "Folder with the lock's wheels, for deployments with wheels_from: push.",
+        "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
+        "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
+        "yes": "Reboot without asking, where a new driver needs it.",
     }
 )
 def provision(
@@ -422,17 +387,31 @@ def provision(
     diff: bool = False,
     detailed_exitcode: bool = False,
     wheelhouse: str | None = None,
+    preflight: bool = True,
+    install_driver: bool = False,
+    yes: bool = False,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
 ) -> int:
     """Take hosts to the deployment: preconditions, wheels, weights, unit, a real answer, proof."""
-    from provision import run  # noqa: PLC0415 - SSH loads only where it is used
+    from provision import run
 
     return run.provision(
         _select(host, inventory),
         deployment,
-        run.Flags(check, diff, detailed_exitcode, wheelhouse, accept_new_host_keys, forks, json),
+        run.Flags(
+            check=check,
+            diff=diff,
+            detailed_exitcode=detailed_exitcode,
+            wheelhouse=wheelhouse,
+            install_driver=install_driver,
+            yes=yes,
+            preflight=preflight,
+            accept_new_host_keys=accept_new_host_keys,
+            forks=forks,
+            as_json=json,
+        ),
     )
 
 
@@ -447,7 +426,7 @@ def facts(
     json: bool = False,
 ) -> int:
     """Everything the probe sees of a host in one round trip; a value nobody could read says why."""
-    from provision import run  # noqa: PLC0415
+    from provision import run
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return run.facts(_select(host, inventory), save, flags)
@@ -472,6 +451,10 @@ def command_line(
     json: bool = False,
 ) -> None:
     """The exact command that serves a deployment, for any catalogued engine version."""
+    from inventory.load import load_deployment
+    from inventory.roles import Node
+    from provision.show_command import show_command
+
     node = Node(node_rank, head_address) if head_address else None
     show_command(load_deployment(deployment or ""), engine_version, node=node, as_json=json)
 
@@ -500,7 +483,11 @@ def translate(
     Reads vllm serve, python -m vllm.entrypoints..., sglang.launch_server, whole shell snippets and docker run
     lines, of any age. Runs nothing and asks no network.
     """
-    found = translate_command(
+    from inventory.translate import translate as translate_text
+    from inventory.translated import snippet_text, write_deployment
+    from provision.show_command import show_translation
+
+    found = translate_text(
         snippet_text(command, file), engine=engine, engine_version=engine_version, name=write
     )
     written = write_deployment(found.deployment, found.notes) if write else None
@@ -518,11 +505,19 @@ def engines(
     c: Context, engine: str | None = None, engine_version: str | None = None, json: bool = False
 ) -> None:
     """The engine catalogue: torch, CUDA, driver floor, Python and draft methods of each version."""
+    from provision.show_command import show_engines
+
     show_engines(engine, engine_version, as_json=json)
 
 
 @command(
     help={
+        **SELECT,
+        "host": "Ansible pattern: look at these live hosts.",
+        "deployment": "With --host: only this deployment's unit. Default: every unit of eyas there.",
+        "fix": "With --host: show what would mend it, ask, apply, and look again.",
+        "yes": "With --fix: don't ask.",
+        "wheelhouse": "With --fix: folder with the lock's wheels, for wheels_from: push.",
         "log": "A log file, or - for standard input.",
         "facts": "A saved probe, or a flat JSON object (gpu, count, driver, torch, model, flags, ...).",
         "unit": "The service's unit file (or `systemctl cat` output).",
@@ -538,6 +533,14 @@ def engines(
 )
 def doctor(
     c: Context,
+    host: str | None = None,
+    deployment: str | None = None,
+    inventory: str | None = None,
+    fix: bool = False,
+    yes: bool = False,
+    wheelhouse: str | None = None,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
     log: str = "",
     facts: str = "",
     unit: str = "",
@@ -554,12 +557,25 @@ def doctor(
 
     Exit 0: no error found, 4: errors found, 3: could not look.
     """
-    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+    from checks.doctor import cli
 
     if list:
         return cli.show_list(as_json=json)
     if score:
         return cli.show_score(Path(score), as_json=json)
+    if host is not None:
+        from provision import diagnosis, run  # noqa: PLC0415 - SSH loads only where it is used
+
+        if log or facts or unit or metrics or bundle:
+            raise UsageError("--host looks at live hosts, the others at files", hint="give one of them")
+        flags = run.Flags(
+            wheelhouse=wheelhouse, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json
+        )
+        return diagnosis.diagnose_hosts(
+            _select(host, inventory), deployment, flags, save=save, fix=fix, yes=yes
+        )
+    if fix or deployment:
+        raise UsageError("--fix and --deployment go with --host", hint="add --host NAME")
     inputs = cli.gather(
         bundle=bundle, log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=engine_version
     )
@@ -572,12 +588,28 @@ def doctor(
 )
 def explain(c: Context, name: str, json: bool = False) -> int:
     """What a doctor's code means: what, why, example, fix."""
-    from checks.doctor import cli  # noqa: PLC0415 - loads the catalogue
+    from checks.doctor import cli
 
     if name in {"--help", "-h"}:  # a positional argument takes the word before invoke does
         print("Usage: invoke explain CODE|CAUSE [--json]; all codes: invoke doctor --list")
         return 0
     return cli.show_code(name, as_json=json)
+
+
+@command(
+    checkout=True,
+    help={
+        "quick": "With the stand-in engine: a minute, and it proves nothing about an engine.",
+        "down": "Remove the lab host at the end.",
+        "yes": "Install missing system packages without asking.",
+        "json": "One JSON document on stdout.",
+    },
+)
+def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False, json: bool = False) -> int:
+    """The main job on a lab host: real SSH, systemd, hash-locked wheels, vLLM with an EAGLE-3 head, proof."""
+    from tests.lab import demo
+
+    return demo.run(quick=quick, as_json=json, yes=yes, down=down)
 
 
 def _each(steps: list[list[str]]) -> int:
@@ -589,8 +621,8 @@ def _each(steps: list[list[str]]) -> int:
 
 def main() -> None:
     """The console script `eyas`: the same tasks under one name."""
-    from importlib.metadata import version  # noqa: PLC0415 - costs 20 ms that tasks need not pay
+    run_program(Collection.from_module(sys.modules[__name__]))
 
-    Program(
-        name="eyas", namespace=Collection.from_module(sys.modules[__name__]), version=version("eyas")
-    ).run()
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Branch", "Card", "Drivers", "card_named", "find_card", "load_cards", "load_drivers"]
+__all__ = ["Branch", "Card", "Chip", "Drivers", "card_named", "find_card", "load_cards", "load_drivers"]
 
 ENGINES = Path(__file__).resolve().parent / "engines"
 
@@ -69,12 +69,51 @@ class _Toolkit(_Row):
     driver: str
 
 
+class Chip(_Row):
+    """A range of PCI device ids (hexadecimal, both ends included) and the kernel module its cards run on."""
+
+    first: str
+    last: str
+    architecture: str
+    module: Literal["closed", "either", "open"]
+    datacenter: bool = False
+
+    def holds(self, device: int) -> bool:
+        return int(self.first, 16) <= device <= int(self.last, 16)
+
+
+class DriverPackages(_Row):
+    """Packages around the driver's own, as templates; see drivers.toml."""
+
+    signed: tuple[str, ...]
+    headers: str
+    fabric_service: str
+    initramfs_mib: int
+
+
 class Drivers(_Row):
     """What each driver runs and which package brings it."""
 
     floor: tuple[_Floor, ...]
     toolkit: tuple[_Toolkit, ...]
     branch: tuple[Branch, ...]
+    packages: DriverPackages
+    chip: tuple[Chip, ...]
+
+    def chip_of(self, device: str) -> Chip | None:
+        """The chip with this PCI device id ("0x2684"); None when it is not catalogued."""
+        number = int(device, 16)
+        return next((c for c in self.chip if c.holds(number)), None)
+
+    def branch_for(self, floor: str) -> Branch | None:
+        """The branch to install for a driver floor: the default one, or the next newer that is enough."""
+        least = Version(floor).major if floor else 0
+        enough = [b for b in self.branch if b.branch >= least]
+        return next((b for b in enough if b.default), min(enough, key=lambda b: b.branch, default=None))
+
+    def branch_of(self, driver: str) -> Branch | None:
+        """The branch that a driver version ("580.159.04") is of."""
+        return next((b for b in self.branch if str(b.branch) == driver.partition(".")[0]), None)
 
     def floor_for(self, cuda: str) -> str | None:
         """The oldest driver that runs this CUDA ("13.0") by minor-version compatibility."""

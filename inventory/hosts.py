@@ -11,9 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import SandboxedEnvironment
-
 from inventory import patterns
 from inventory.ansible_files import VariableFiles, parse_ini, parse_yaml_tree
 from inventory.errors import InventoryError, UsageError
@@ -177,6 +174,9 @@ class _Rendered:
         return self._template(key, value) if isinstance(value, str) and "{{" in value else value
 
     def _template(self, key: str, text: str) -> str:
+        from jinja2 import StrictUndefined, TemplateError  # noqa: PLC0415 - few inventories have templates
+        from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
+
         env = SandboxedEnvironment(undefined=StrictUndefined)
         try:
             for _ in range(5):  # a variable may itself be a template

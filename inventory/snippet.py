@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inventory.errors import UsageError
+from inventory.shellwords import Token, shell_tokens
 
 __all__ = ["LONGEST", "Command", "Note", "NoteKind", "Snippet", "read_snippet"]
 
@@ -27,8 +28,6 @@ _TYPOGRAPHY = str.maketrans(
     {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\u200b": "", "\ufeff": ""}
 )
 _LONG_DASH = re.compile(r"(?<=\s)[\u2013\u2014](?=\w)")  # noqa: RUF100
-_OPERATORS = ("&&", "||", ";;", ";", "|", "&", "\n", "(", ")")
-_REDIRECT = re.compile(r"&>>?|>>|>&|>\||<<<|<<-?|<&|>|<")
 _PIP = re.compile(r"(.*/)?pip[\d.]*")
 
 #: Programs that run the program after them, with their options that take a value.
@@ -103,7 +102,7 @@ def read_snippet(text: str) -> Snippet:
         raise UsageError("the command is empty", hint='invoke translate --command "vllm serve ..."')
     notes: list[Note] = []
     clean = _clean(text, notes)
-    commands = [_unwrap(c, notes) for c in _commands(_tokens(clean), notes)]
+    commands = [_unwrap(c, notes) for c in _commands(shell_tokens(clean), notes)]
     commands = [c for c in commands if c.words]
     return Snippet(tuple(commands), _once([*notes, *_pip_notes(commands)]), _versions(commands))
 
@@ -137,103 +136,10 @@ def _joined(lines: Sequence[str], notes: list[Note]) -> str:
     return "\n".join(out)
 
 
-# --- tokens -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: Literal["word", "operator", "redirect"]
-    text: str
-    quoted: bool = False
-    #: A redirect right behind a word: a number there is a file descriptor, "2>".
-    glued: bool = False
-    #: Parts of the word: (text, whether the shell expands variables in it).
-    parts: tuple[tuple[str, bool], ...] = ()
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    at, end, word_end = 0, len(text), -1
-    while at < end:
-        char = text[at]
-        if text.startswith("\\\n", at):
-            at += 2
-        elif char in " \t":
-            at += 1
-        elif char == "#":
-            at = _line_end(text, at)
-        elif found := _REDIRECT.match(text, at):
-            yield _Token("redirect", found.group(), glued=at == word_end)
-            at = found.end()
-        elif operator := next((o for o in _OPERATORS if text.startswith(o, at)), None):
-            yield _Token("operator", operator)
-            at += len(operator)
-        else:
-            token, at = _word(text, at)
-            word_end = at
-            yield token
-
-
-def _line_end(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
-
-
-def _word(text: str, at: int) -> tuple[_Token, int]:
-    parts: list[tuple[str, bool]] = []
-    quoted = False
-    while at < len(text) and text[at] not in " \t\n;|&()<>":
-        char = text[at]
-        if char in "'\"":
-            piece, at = _quoted(text, at)
-            parts.append((piece, char == '"'))
-            quoted = True
-        elif char == "\\":
-            parts.append((text[at + 1 : at + 2].replace("\n", ""), False))
-            at += 2
-        elif text.startswith("$(", at) or char == "`":
-            piece, at = _substitution(text, at)
-            parts.append((piece, False))
-        else:
-            plain = _PLAIN.match(text, at)
-            parts.append((plain.group() if plain else char, True))
-            at = plain.end() if plain else at + 1
-    return _Token("word", "".join(p for p, _ in parts), quoted, parts=tuple(parts)), at
-
-
-_PLAIN = re.compile(r"""(?:\$\{[^}\n]{0,200}\}|\$(?!\()|[^\s;|&()<>'"\\`$])+""")
-
-
-def _quoted(text: str, at: int) -> tuple[str, int]:
-    quote = text[at]
-    piece: list[str] = []
-    here = at + 1
-    while here < len(text) and text[here] != quote:
-        if quote == '"' and text[here] == "\\" and text[here + 1 : here + 2] in {'"', "\\", "$", "`", "\n"}:
-            piece.append(text[here + 1].replace("\n", ""))
-            here += 2
-        else:
-            piece.append(text[here])
-            here += 1
-    if here >= len(text):
-        line = text.count("\n", 0, at) + 1
-        raise UsageError(
-            f"the quote {quote} opened on line {line} is never closed: {text[at : at + 30]!r}",
-            hint="close it; for a JSON value use single quotes around the whole",
-        )
-    return "".join(piece), here + 1
-
-
-def _substitution(text: str, at: int) -> tuple[str, int]:
-    closing = "`" if text[at] == "`" else ")"
-    found = text.find(closing, at + 1)
-    end = len(text) if found < 0 else found + 1
-    return text[at:end], end
-
-
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-def _commands(tokens: Iterator[_Token], notes: list[Note]) -> list[Command]:
+def _commands(tokens: Iterator[Token], notes: list[Note]) -> list[Command]:
     """Simple commands in order; assignments and exports hold for the later ones."""
     shell: dict[str, str] = {}
     exported: dict[str, str] = {}
@@ -250,8 +156,8 @@ def _commands(tokens: Iterator[_Token], notes: list[Note]) -> list[Command]:
     return commands
 
 
-def _groups(tokens: Iterator[_Token]) -> Iterator[list[_Token]]:
-    group: list[_Token] = []
+def _groups(tokens: Iterator[Token]) -> Iterator[list[Token]]:
+    group: list[Token] = []
     for token in tokens:
         if token.kind == "operator":
             if group:
@@ -264,7 +170,7 @@ def _groups(tokens: Iterator[_Token]) -> Iterator[list[_Token]]:
 
 
 def _expand(
-    group: Sequence[_Token], known: dict[str, str], notes: list[Note]
+    group: Sequence[Token], known: dict[str, str], notes: list[Note]
 ) -> tuple[list[str], list[tuple[str, str]]]:
     words: list[str] = []
     redirects: list[tuple[str, str]] = []

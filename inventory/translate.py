@@ -6,32 +6,24 @@ catalogue, which repositories exist from the catalogue of pairs. Every differenc
 
 import difflib
 import re
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from inventory.adapt import Work, adapt_draft
+from inventory.adapt import adapt_draft
 from inventory.catalogue import Catalogue, Engine, EngineRelease, load_catalogue
-from inventory.command import SECRET_FLAGS, render, spell
+from inventory.command import render, spell
 from inventory.errors import UsageError
 from inventory.flags import Item, Lexicon, read_flags, strip_program
 from inventory.model import Deployment
 from inventory.roles import FIELDS, Node, roles_of
-from inventory.snippet import LONGEST, Command, Note, Snippet, read_snippet
+from inventory.snippet import Command, Note, Snippet, read_snippet
+from inventory.surroundings import take_environment, take_secrets
+from inventory.work import Work
 
-__all__ = ["Note", "Translation", "snippet_text", "translate", "write_deployment"]
+__all__ = ["Note", "Translation", "translate"]
 
-#: Variables an engine or a library under it reads; others in a snippet are the author's own.
-_ENGINE_ENV = re.compile(
-    r"(VLLM|SGLANG|SGL|CUDA|NCCL|HF|HUGGINGFACE|TORCH|PYTORCH|TRITON|OMP|MKL|FLASHINFER|GLOO|UCX|RAY|"
-    r"TOKENIZERS|TRANSFORMERS|NVIDIA|LD)_.+|DO_NOT_TRACK"
-)
-_SECRET_NAME = re.compile(r".*(TOKEN|KEY|SECRET|PASSWORD)")
-_HUB_TOKEN = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "--hf-token"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -73,8 +65,8 @@ def translate(
     _read(work, args)
     _program_note(work, form)
     work.source_release = _source_release(catalogue, work, snippet)
-    _secrets(work, command)
-    _environment(work, command)
+    take_secrets(work, command)
+    take_environment(work, command)
     _retired(work)
     adapt_draft(work)
     _fields(work)
@@ -82,48 +74,6 @@ def translate(
     _defaults(work)
     deployment = _deployment(work, name)
     return Translation(_argv(work, deployment), deployment, tuple(dict.fromkeys(work.notes)))
-
-
-def snippet_text(command: str | None, file: str | None) -> str:
-    """The snippet given on the command line, in a file, or on standard input ("-").
-
-    Raises UsageError when none or both are given, or the file can't be read as text.
-    """
-    if (command is None) == (file is None):
-        raise UsageError(
-            "give --command or --file, one of them", hint='invoke translate --command "vllm serve ..."'
-        )
-    if command is not None:
-        return command
-    try:
-        return sys.stdin.read(LONGEST + 1) if file == "-" else _read_text(Path(str(file)))
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"can't read {file}: {e}", hint="give a text file, or - for standard input") from e
-
-
-def _read_text(path: Path) -> str:
-    with path.open(encoding="utf-8") as lines:
-        return lines.read(LONGEST + 1)
-
-
-def write_deployment(deployment: Deployment, notes: tuple[Note, ...], folder: Path | None = None) -> Path:
-    """Write ``NAME.yml``, with the notes as comments. Raises UsageError when it is there already."""
-    path = (folder or Path("inventory/deployments")) / f"{deployment.name}.yml"
-    fields = deployment.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-    comments = "".join(f"# {n.kind} {n.flag}: {n.text}\n" for n in notes)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as out:
-            out.write(
-                "# Translated from a command; what changed:\n"
-                + comments
-                + yaml.safe_dump(fields, sort_keys=False)
-            )
-    except FileExistsError as e:
-        raise UsageError(f"{path} exists and is not overwritten", hint="choose another name") from e
-    except OSError as e:
-        raise UsageError(f"can't write {path}: {e}", hint="check the folder") from e
-    return path
 
 
 # --- finding and reading the command ----------------------------------------------------------------------
@@ -199,50 +149,6 @@ def _source_release(catalogue: Catalogue, work: Work, snippet: Snippet) -> Engin
         if all(release.knows(flag) for flag in flags):
             return release
     return catalogue.release(work.source.engine, work.source.published[-1])
-
-
-# --- secrets and environment ------------------------------------------------------------------------------
-
-
-def _secrets(work: Work, command: Command) -> None:
-    """Keys and tokens leave the text here; only references go on."""
-    for item in [u for u in work.unknown if u.flag in SECRET_FLAGS]:
-        work.unknown.remove(item)
-        _secret(work, item.flag)
-    for name in command.env:
-        if _SECRET_NAME.fullmatch(name):
-            _secret(work, name)
-
-
-def _secret(work: Work, name: str) -> None:
-    field, variable = ("hub_token", "HF_TOKEN") if name in _HUB_TOKEN else ("api_key", "EYAS_API_KEY")
-    work.want[field] = f"env:{variable}"
-    work.note(
-        "other",
-        name,
-        f"a secret is not written down: set {variable} where eyas runs ({field}: env:{variable})",
-    )
-
-
-def _environment(work: Work, command: Command) -> None:
-    env: dict[str, str] = {}
-    for name, value in command.env.items():
-        gone = next((r for r in work.source.retired_env if r.name == name), None)
-        if _SECRET_NAME.fullmatch(name):
-            continue
-        if not _ENGINE_ENV.fullmatch(name):
-            continue
-        if gone and work.same_engine and not gone.holds(work.version):
-            work.note("renamed" if gone.becomes else "removed", name, gone.text)
-            work.added += [part.replace("{value}", value) for part in gone.becomes]
-        elif not value.strip() or "\n" in value:
-            work.note("other", name, "no value of one line: left out (an empty one crashes engine workers)")
-        elif not work.same_engine and name.startswith(work.source.engine.upper()):
-            work.note("removed", name, f"{work.source.engine} reads it, {work.release.engine} does not")
-        else:
-            env[name] = value
-    if env:
-        work.want["env"] = env
 
 
 # --- flags ------------------------------------------------------------------------------------------------

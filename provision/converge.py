@@ -7,18 +7,20 @@ harmless changes come first, the switch last, so that what serves is untouched u
 import json
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from checks.facts import HostFacts
-from checks.outcome import Finding
+from checks.outcome import Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
 from inventory.model import Deployment, Host
 from provision import layout
 from provision.change import Change
+from provision.driver import DriverJob, about_driver, driver_floors
 from provision.environment import plan_environment
 from provision.hostlock import host_lock
 from provision.journal import Journal
@@ -40,6 +42,11 @@ class Options:
     check: bool = False
     sources: Sources = field(default_factory=Sources)
     journal: Journal = field(default_factory=Journal)
+    #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
+    preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
+    install_driver: bool = False
+    #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
+    confirm: Callable[[str, str], bool] = lambda _host, _question: False
     #: Turns a failed service's journal into one sentence (the doctor), or "".
     explain: Callable[[str], str] = lambda _: ""
 
@@ -99,14 +106,17 @@ def provision_host(
 
 def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
     say("looking")
-    facts = _look(shell, d, options)
+    facts, foreseen = _driver_first(shell, d, _look(shell, d, options), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
-    _preconditions(facts, want, report)
+    _preconditions(facts, want, report, driver_follows=foreseen)
     changes = plan_changes(want, facts, options, say)
+    if changes and options.preflight and not foreseen and not _known_release(want, facts):
+        say("does the pair fit, and do the cards hold it?")
+        _preflight(facts, want, options, report)
     if options.check or not changes:
         _announce(report, changes)
-        report.status = "pending" if changes else "ok"
+        report.status = "pending" if report.changes and options.check else report.status
         return
     with host_lock(shell, f"provision {d.name}") as lock:
         # Somebody may have worked here between our look and our lock.
@@ -114,7 +124,7 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         _apply(shell, changes, options, report, say, lock)
         say("looking again")
         again = plan_changes(want, _look(shell, d, options), options, say)
-    report.status = "changed" if changes else "ok"
+    report.status = "changed" if report.changes else "ok"
     if again:
         raise ChangeFailed(
             "after all changes the host is still not as wanted: " + "; ".join(c.title for c in again),
@@ -123,15 +133,67 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         )
 
 
-def _preconditions(facts: HostFacts, want: Want, report: HostReport) -> None:
-    result = verdict(run_preconditions(facts, want.host))
+def _driver_first(
+    shell: Shell, d: Deployment, facts: HostFacts, options: Options, report: HostReport, say: Say
+) -> tuple[HostFacts, bool]:
+    """With --install-driver: the driver before all else, since engine and wheels follow from it.
+
+    Returns the facts to go on with, and whether they only foresee a driver (``check``). Everything else that
+    would refuse this host refuses it before its driver is touched.
+    """
+    if not options.install_driver or d.device == "cpu":
+        return facts, False
+    look = partial(_look, shell, d, options)
+    job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, look)
+    changes = job.plan()
+    if not changes:
+        return facts, False
+    foreseen = job.foreseen()
+    if options.check:
+        _announce(report, changes)
+        return foreseen, True
+    want = want_for(shell.host, d, foreseen, options.sources, say)
+    _preconditions(foreseen, want, report, driver_follows=True)
+    if options.preflight:
+        _preflight(foreseen, want, options, report)
+    with host_lock(shell, "install the driver") as lock:
+        _apply(shell, job.plan(fetch=True), options, report, say, lock)
+    report.status = "changed"
+    return job.prove(), False
+
+
+def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_follows: bool) -> None:
+    """``driver_follows``: what the present driver is, or hides, is no reason to refuse."""
+    host = replace(want.host, driver_will_be_installed=driver_follows)
+    outcomes = run_preconditions(facts, host)
+    if driver_follows:
+        outcomes = [o for o in outcomes if not about_driver(o.check)]
+    result = verdict(outcomes)
     report.findings = [*result.errors, *result.warnings]
     report.unseen = [f"{o.check}: {o.why}" for o in result.unseen]
-    if result.refused:
-        first = result.errors[0]
+    _refuse(result.errors, facts.host)
+
+
+def _known_release(want: Want, facts: HostFacts) -> bool:
+    """Whether this very release has been proven on this host before."""
+    releases = facts.value("eyas.releases", list) or []
+    return any(r.get("id") == want.release.id and r.get("proven") for r in releases)
+
+
+def _preflight(facts: HostFacts, want: Want, options: Options, report: HostReport) -> None:
+    assert options.preflight is not None
+    findings, unseen = options.preflight(want, facts, options.sources)
+    report.findings += findings
+    report.unseen += unseen
+    _refuse([f for f in findings if f.severity is Severity.ERROR], facts.host)
+
+
+def _refuse(errors: Sequence[Finding], host: str) -> None:
+    if errors:
+        first = errors[0]
         way_out = next((f.command or f.change for f in first.fix), "")
-        more = f" (and {len(result.errors) - 1} more)" if len(result.errors) > 1 else ""
-        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=facts.host)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=host)
 
 
 def _look(shell: Shell, d: Deployment, options: Options) -> HostFacts:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from inventory.defaults import FORKS
 from inventory.model import Host
 
 __all__ = ["FORKS", "each_host"]
 
 T = TypeVar("T")
-FORKS = 20
 
 
 def each_host(hosts: Iterable[Host], work: Callable[[Host], T], *, forks: int = FORKS) -> list[T]:

@@ -74,7 +74,9 @@ def make_release(d: Deployment, served: Served) -> ReleaseWant:
     digest = hashlib.sha256()
     for name, data in sorted({**content, **units}.items()):
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    return ReleaseWant(d.name, digest.hexdigest()[:16], {**content, **units}, units, start_s, served.api_key_digest)
+    return ReleaseWant(
+        d.name, digest.hexdigest()[:16], {**content, **units}, units, start_s, served.api_key_digest
+    )
 
 
 def _timeout_start_s(model_bytes: int) -> int:

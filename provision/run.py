@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,13 @@ from inventory.errors import EyasError, UsageError
 from inventory.load import deployment_for
 from inventory.model import Host
 from provision import converge, observe, ssh
+from provision.explain import explain
 from provision.fleet import FORKS, each_host
+from provision.preflight import preflight
 from provision.report import Progress, exit_code, show_reports
 from provision.want import Sources
 
-__all__ = ["Flags", "facts", "provision"]
+__all__ = ["Flags", "confirmer", "facts", "provision"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class Flags:
     diff: bool = False
     detailed_exitcode: bool = False
     wheelhouse: str | None = None
+    preflight: bool = True
+    install_driver: bool = False
+    yes: bool = False
     accept_new_host_keys: bool = False
     forks: int = FORKS
     as_json: bool = False
@@ -38,10 +44,34 @@ def connector(flags: Flags) -> Callable[[Host], ssh.SshShell]:
     return lambda host: ssh.connect(host, options)
 
 
+def confirmer(yes: bool) -> Callable[[str, str], bool]:
+    """Ask on the terminal, one host at a time; ``yes`` answers; without a terminal nobody agreed."""
+    if yes:
+        return lambda _host, _question: True
+    asking = threading.Lock()
+
+    def ask(host: str, question: str) -> bool:
+        if sys.stdin is None or not sys.stdin.isatty():
+            return False
+        with asking:
+            sys.stderr.write(f"{host}: {question}? [y/N] ")
+            sys.stderr.flush()
+            return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+    return ask
+
+
 def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
-    options = converge.Options(check=flags.check, sources=sources)
+    options = converge.Options(
+        check=flags.check,
+        sources=sources,
+        preflight=preflight if flags.preflight else None,
+        install_driver=flags.install_driver,
+        confirm=confirmer(flags.yes),
+        explain=explain,
+    )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
     reports = each_host(

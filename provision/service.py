@@ -134,7 +134,7 @@ def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str
         "-n",
         str(lines),
         "-o",
-        "cat",
+        "short-iso",
         "--no-pager",
     )
     return shell.run(argv, timeout=30, check=False).stdout

@@ -11,10 +11,10 @@ from rich.table import Table
 from inventory.hosts import Inventory
 from inventory.load import Listed
 from inventory.model import Deployment, Host
-from provision.wheellock import LockInfo
 
 if TYPE_CHECKING:
     from provision.pin import Pinned
+    from provision.wheellock import LockInfo
 
 __all__ = ["show_deployments", "show_hosts", "show_lock", "show_pins"]
 
@@ -94,7 +94,7 @@ def show_pins(pins: "Sequence[Pinned]", *, as_json: bool) -> None:
     _table(rows, "MODEL", "REPO", "BEFORE", "NOW")
 
 
-def show_lock(info: LockInfo, *, as_json: bool) -> None:
+def show_lock(info: "LockInfo", *, as_json: bool) -> None:
     lock = info.lock
     if as_json:
         _document(

@@ -22,15 +22,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from uv import find_uv_bin
 
+from inventory.defaults import PLATFORM, PYTHON
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, UsageError
 from inventory.locks import MARKER, SCHEMA, Target, WheelLock, accelerator, parse_lock
 from provision.localfile import replace_text
 
 __all__ = ["ENGINES", "PLATFORM", "PYTHON", "LockInfo", "compile_lock", "write_lock"]
-
-#: Ubuntu 24.04: Python 3.12, glibc 2.39.
-PYTHON = "3.12"
-PLATFORM = "x86_64-manylinux_2_39"
 
 ENGINES = ("sglang", "vllm")
 _TIMEOUT_S = 900

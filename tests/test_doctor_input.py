@@ -211,7 +211,8 @@ def test_an_orderly_stop_is_no_failure() -> None:
 
 
 def test_what_a_cause_explains_is_listed_and_not_root() -> None:
-    log = b"vllm.service: Scheduled restart job, restart counter is at 7.\nOSError: [Errno 98] Address already in use\n"
+    log = b"vllm.service: Scheduled restart job, restart counter is at 7.\n"
+    log += b"OSError: [Errno 98] Address already in use\n"
     report = diagnose(Inputs(log=[log]))
     assert report.findings[0].slug == "port-in-use"
     assert report.findings[0].explains == ("SVC006",)
@@ -534,3 +535,14 @@ def test_reports_of_several_hosts_join() -> None:
         ("a", "kv-cache-no-memory"),
         ("b", "tp-heads-indivisible"),
     ]
+
+
+def test_save_writes_a_bundle_beside_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "x.log"
+    log.write_bytes(HEADS * 3)
+    assert cli.show_diagnosis(cli.gather(log=str(log)), as_json=True, save=str(tmp_path / "out")) == 4
+    captured = capsys.readouterr()
+    json.loads(captured.out)
+    (bundle,) = (tmp_path / "out").iterdir()
+    assert str(bundle) in captured.err
+    assert cli.show_diagnosis(cli.gather(bundle=str(bundle)), as_json=True) == 4

@@ -45,7 +45,7 @@ PATH = Path("x.txt")
 def test_committed_locks_are_whole(path: Path) -> None:
     lock = read_lock(path)
     assert lock.name == lock.target.name == path.stem
-    assert lock.packages[lock.engine] == lock.target.engine_version
+    assert Version(lock.packages[lock.engine]).public == lock.target.engine_version
     assert accelerator(lock.packages) == lock.target.accelerator
     assert len(lock.packages) > 100
     assert all(lock.hashes.values())
@@ -60,7 +60,9 @@ def test_the_promised_lines_are_locked() -> None:
     assert targets["vllm", "0.19.1"].accelerator == "cu128"
     assert targets["sglang", "0.5.23"].accelerator == "cu130"
     for target in targets.values():
-        assert (target.python_tag, target.machine, target.glibc) == ("cp312", "x86_64", "2.39")
+        assert target.machine == "x86_64"
+        if target.accelerator != "cpu":  # the CPU build is for the lab's hosts
+            assert (target.python_tag, target.glibc) == ("cp312", "2.39")
 
 
 def test_identity_is_the_content() -> None:

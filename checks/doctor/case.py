@@ -103,8 +103,8 @@ class Case:
         return "\n".join(lines).lower()[:50_000]
 
     def said(self, pattern: str | re.Pattern[str]) -> re.Match[str] | None:
-        """A lower-case pattern in the flat facts."""
-        return re.search(pattern, self.prose)
+        """A lower-case pattern in the flat facts, as they are and with words for underscores."""
+        return re.search(pattern, self.prose) or re.search(pattern, self.prose.replace("_", " "))
 
     def says(self, *keys: str) -> str:
         """The first of these flat facts, as text."""

@@ -13,7 +13,7 @@ from checks.doctor.diagnose import diagnose
 from checks.doctor.model import Inputs, Report
 from checks.doctor.report import as_text, code_page, code_rows, exit_code, print_report, report_json
 from checks.doctor.score import score
-from checks.doctor.sources import offline
+from checks.doctor.sources import Blocks, offline, spooled
 from inventory.errors import UsageError
 
 __all__ = ["gather", "show_code", "show_diagnosis", "show_list", "show_report", "show_score"]
@@ -41,8 +41,8 @@ def gather(
 
 def show_diagnosis(inputs: Inputs, *, as_json: bool = False, save: str = "") -> int:
     """Diagnose, print, and with ``save`` write the redacted bundle. Returns the exit code."""
-    if save and inputs.log is not None:
-        inputs = replace(inputs, log=list(inputs.log))
+    if save and isinstance(inputs.log, Blocks) and inputs.log.path == "-":
+        inputs = replace(inputs, log=spooled(inputs.log))
     report = diagnose(inputs)
     code = show_report(report, as_json=as_json)
     if save:

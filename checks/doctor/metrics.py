@@ -120,7 +120,11 @@ def _flatten(node: Any, path: str, out: dict[str, float]) -> None:
 
 def _pairs(numbers: dict[str, float]) -> tuple[Pair, ...]:
     """Sibling numbers of which one says "with" and the other "without"."""
-    found: list[Pair] = []
+    found = [
+        Pair(name.rpartition(".")[0] or name, value, 1.0, value)
+        for name, value in numbers.items()
+        if re.search(r"speed_?up", name) and 0 < value < 100
+    ]
     for name, plain in numbers.items():
         where, _, leaf = name.rpartition(".")
         if not _WITHOUT.search(leaf) and not _WITHOUT.search(where.rpartition(".")[2]):

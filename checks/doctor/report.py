@@ -13,7 +13,7 @@ from checks.doctor.model import Report
 from checks.outcome import Finding, Status
 from inventory.errors import UsageError
 
-__all__ = ["code_page", "code_rows", "combine", "exit_code", "print_report", "report_json"]
+__all__ = ["code_page", "code_rows", "combine", "exit_code", "fix_step", "print_report", "report_json"]
 
 _COLOUR = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -117,7 +117,7 @@ def code_page(book: Catalogue, name: str) -> tuple[Code, str]:
             f"no code or cause named {name!r}",
             hint=f"nearest: {', '.join(near)}" if near else "invoke doctor --list",
         )
-    steps = "\n".join(_step(n, s.change, s.value, s.command, s.why) for n, s in enumerate(code.fix, 1))
+    steps = "\n".join(fix_step(n, s.change, s.value, s.command, s.why) for n, s in enumerate(code.fix, 1))
     text = (
         f"{code.code} {code.slug} ({code.severity.value}): {code.title}\n\n"
         f"What     {code.what}\nWhy      {code.why}\nExample  {code.example}\nFix\n{steps}"
@@ -125,7 +125,8 @@ def code_page(book: Catalogue, name: str) -> tuple[Code, str]:
     return code, text
 
 
-def _step(n: int, change: str, *texts: str) -> str:
+def fix_step(n: int, change: str, *texts: str) -> str:
+    """One numbered step; values that the doctor computes appear as <name>."""
     named = (re.sub(r"(?<!\{)\{(\w+)\}(?!\})", r"<\1>", t) for t in texts)
     value, command, why = (t.replace("{{", "{").replace("}}", "}") for t in named)
     lines = [f"  {n}. {change}: {value}" if value else f"  {n}. {change}"]

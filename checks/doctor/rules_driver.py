@@ -275,13 +275,18 @@ def _cuda_home(case: Case) -> Iterator[Candidate]:
         )
     unit = case.unit.environment.get("CUDA_HOME", "") if case.unit else ""
     said = case.said(r"cuda_home[\"']?\s{0,2}[=:]\s{0,2}[\"']?([^\s,}\n]{1,120})")
+    path = case.unit.environment.get("PATH", "") if case.unit else ""
+    if "$" in path or "~" in path:
+        strength = 3 if case.has("nvcc", "tool.missing", "exec.203") else 1
+        evidence = (case.fact("unit:PATH", f"{path}: systemd expands neither $ nor ~"),)
+        yield Candidate("cuda-home-malformed", strength, evidence)
     for value, where in (
         (unit, "unit:CUDA_HOME"),
         (said[1] if said else "", "env"),
         (str(case.known("cuda.home") or ""), "cuda.home"),
     ):
         if re.search(
-            r":/|:$|^:|\$|[\"'].|/nvcc$",
+            r":/|:$|^:|\$|[\"'].|/nvcc$|/bin/?$|\s$",
             value.strip("\"'") if value[:1] in "\"'" and value[-1:] == value[:1] else value,
         ):
             strength = 3 if case.has("nvcc-missing", "nvcc", "tool.missing") else 1

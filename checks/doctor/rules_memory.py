@@ -127,6 +127,9 @@ def _causes(case: Case, hit: Hit, where: str) -> Iterator[tuple[str, int]]:
         yield "pinned-memory-limit", 3
     elif where == "logprobs" or (where in {"run", "spec-run", ""} and case.said(r"logprobs")):
         yield "oom-runtime-logprobs", 3
+    elif where == "logits" and _serving(case, hit):
+        yield "oom-runtime-logprobs", 2
+        yield "oom-runtime", 1
     elif where == "sampler-warmup":
         yield "oom-sampler-warmup", 3
     elif where == "spec-start":

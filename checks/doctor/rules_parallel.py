@@ -7,6 +7,7 @@ from checks.doctor.case import Case, divisors
 from checks.doctor.model import Candidate
 from checks.doctor.patterns import prose
 from checks.doctor.scan import Hit
+from checks.outcome import Severity
 
 __all__ = ["RULES"]
 
@@ -168,7 +169,9 @@ def _custom_ar(case: Case) -> Iterator[Candidate]:
         yield Candidate("tp-custom-allreduce", 3, case.evidence(hit), {}, hit.line, hit.start)
     for hit in case.all("cuda.invalid-argument") + case.all("exception"):
         near = "\n".join(c.text for c in hit.before[-30:]).lower()
-        if re.search(r"custom_all_reduce|custom_ar|register_graph_buffers|init_custom_ar", near):
+        if re.search(
+            r"custom_all_reduce|custom_ar|register_graph_buffers|graph_buffer_ipc|open_mem_handle", near
+        ):
             yield Candidate("tp-custom-allreduce", 3, case.evidence(hit), {}, hit.line, hit.start)
     frame = case.last("custom-ar.frame")
     if frame and case.has("symptom.engine", "exception"):
@@ -186,6 +189,11 @@ def _hang(case: Case) -> Iterator[Candidate]:
     said = case.said(r"hang|stuck|never (?:returns|completes|finishes)|freez|no (?:progress|output)")
     if init and said and not case.failed:
         yield Candidate("tp-p2p-hang-iommu-acs", 2, case.evidence(init), {}, init.line, init.start)
+    quiet = not case.failed and not case.has("ready", "oom", "start-timeout", "nccl.watchdog", "nccl.system")
+    if init and quiet and not said and not zero:
+        yield Candidate(
+            "tp-p2p-hang-iommu-acs", 1, case.evidence(init), {}, init.line, init.start, Severity.WARNING
+        )
     if case.said(r"\bacs\b|iommu") and (said or init or case.has("hang.shm")):
         fact = case.said(r"[^\n]{0,80}(?:\bacs\b|iommu)[^\n]{0,80}")
         yield Candidate("tp-p2p-hang-iommu-acs", 3, (case.fact("text", fact[0] if fact else "iommu"),))

@@ -132,6 +132,19 @@ def _set_embed(case: Case) -> Iterator[Candidate]:
         )
 
 
+def _attribute(case: Case) -> Iterator[Candidate]:
+    """The proposer reaches into a target class that has no such part."""
+    for hit in case.all("attr.model"):
+        near = "\n".join(c.text for c in (*hit.before[-30:], *hit.after[:6])).lower()
+        inside = re.search(r"eagle|spec_decode|speculat|drafter|draft_worker", near)
+        if hit.groups["attr"].startswith("set_embed") or not (case.spec or inside):
+            continue
+        values = {"target": hit.groups["target"]}
+        yield Candidate(
+            "spec-target-unsupported", 3 if inside else 2, case.evidence(hit), values, hit.line, hit.start
+        )
+
+
 def _shapes(case: Case) -> Iterator[Candidate]:
     """Two widths that do not meet: topk, hidden size, or layout."""
     for hit in case.all("shape.two"):
@@ -261,6 +274,21 @@ def _device_assert(case: Case) -> Iterator[Candidate]:
     )
 
 
+def _derived(case: Case) -> Iterator[Candidate]:
+    """SGLang checks the draft's length with the target's words."""
+    for hit in case.all("len-over"):
+        if case.spec and int(hit.groups["fit_len"]) <= 8192:
+            values = {"draft_window": hit.groups["fit_len"]}
+            yield Candidate(
+                "spec-context-length-mismatch",
+                3 if case.sglang else 1,
+                case.evidence(hit),
+                values,
+                hit.line,
+                hit.start,
+            )
+
+
 def _draft_window(case: Case) -> str:
     """The draft's max_position_embeddings, from facts or the engine's own line."""
     found = re.search(
@@ -322,6 +350,10 @@ def _rates(case: Case) -> tuple[float | None, float | None, tuple[object, ...]]:
     if case.metrics and (case.metrics.rate is not None or case.metrics.length is not None):
         text = f"acceptance rate {case.metrics.rate}, mean length {case.metrics.length}"
         return case.metrics.rate, case.metrics.length, (case.fact("metrics", text),)
+    said = case.said(r"accept\w*[ _-]?(?:rate|ratio)?[^\n\d.]{1,12}(0?\.\d+|\d{1,2}(?:\.\d+)? ?%)")
+    if said and not case.has("spec.metrics"):
+        number = float(said[1].rstrip(" %")) * (0.01 if "%" in said[1] else 1.0)
+        return number, None, (case.fact("text", said[0]),)
     lines = case.all("spec.metrics")
     rates = [r for r in (_rate(h) for h in lines) if r is not None]
     lengths = [float(h.groups["length"]) for h in lines if "length" in h.groups]
@@ -352,13 +384,18 @@ def _gain(case: Case, rate: float | None, lines: tuple[object, ...]) -> Iterator
         worst = min(lost, key=lambda p: p.gain)
         values = {"with_spec": f"{worst.with_spec:g}", "without_spec": f"{worst.without:g}"}
         yield Candidate("spec-no-gain", 3, (case.fact("metrics", f"{worst}"),), values)
-    elif rate is not None and rate >= GOOD_RATE and running >= 4 and loaded:
+    elif (
+        rate is not None
+        and rate >= GOOD_RATE
+        and loaded
+        and (running >= 4 or case.said(r"slow|worse|loss|loses"))
+    ):
         yield Candidate("spec-slow-under-load", 2, lines, _load_values(running))
     hit = case.first("spec.nogain")
     if hit or (
         case.spec and not lost and case.said(r"no (?:gain|speed-?up|benefit)|not faster|slower (?:than|with)")
     ):
-        cause = "spec-slow-under-load" if loaded and (rate or 0) >= GOOD_RATE else "spec-no-gain"
+        cause = "spec-slow-under-load" if loaded else "spec-no-gain"
         yield Candidate(
             cause, 2, case.evidence(hit) if hit else (case.fact("text", "no gain"),), _load_values(running)
         )
@@ -393,6 +430,7 @@ RULES: dict[str, Callable[[Case], Iterator[Candidate]]] = {
     "spec-arch": _arch,
     "spec-target": _target,
     "spec-missing": _set_embed,
+    "spec-attribute": _attribute,
     "spec-shapes": _shapes,
     "spec-topk": _topk_asked,
     "spec-tensors": _weights_shape,
@@ -400,6 +438,7 @@ RULES: dict[str, Callable[[Case], Iterator[Candidate]]] = {
     "spec-load-format": _load_format,
     "spec-vocab": _vocab,
     "spec-window": _device_assert,
+    "spec-derived-length": _derived,
     "spec-acceptance": _acceptance,
     "spec-silent": _silent,
 }

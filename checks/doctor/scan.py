@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, count
+from operator import add
 
 from checks.doctor.catalogue import Signature
 from checks.doctor.reader import Window, looks_binary, windows
@@ -19,7 +21,7 @@ __all__ = ["Hit", "LogView", "scan"]
 
 LINE_CAP = 2400
 BUDGET = 4000
-PER_ANCHOR = (3, 100)
+PER_ANCHOR = (3, 60)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
@@ -202,8 +204,9 @@ class _Lines:
 
     def number(self, at: int) -> int:
         if self._breaks is None:
-            found = re.finditer("\n", self.text[self.window.begin : self.window.end])
-            self._breaks = [m.start() + self.window.begin for m in found]
+            begin = self.window.begin
+            lengths = map(len, self.text[begin : self.window.end].split("\n")[:-1])
+            self._breaks = list(map(add, accumulate(lengths), count(begin)))
         return self.window.first_line + bisect_right(self._breaks, at - 1)
 
     def cleaned(self, begin: int, end: int) -> Clean:
@@ -234,7 +237,7 @@ class _Lines:
 
     def _next(self, end: int) -> tuple[int, int]:
         begin = end + 1
-        if begin >= len(self.text):
+        if begin >= len(self.text) or self.text[end] not in "\r\n":
             return begin, begin
         stop = self.text.find("\n", begin)
         stop = len(self.text) if stop < 0 else stop

@@ -1,41 +1,54 @@
 """Read the doctor's inputs from files and standard input. Every refusal names the file and the way on."""
 
+import atexit
 import json
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from checks.doctor.model import Inputs
 from checks.doctor.reader import BLOCK
 from inventory.errors import UsageError
 
-__all__ = ["offline", "read_facts", "stream"]
+__all__ = ["Blocks", "offline", "read_facts", "spooled"]
 
 
-def stream(path: str) -> Iterator[bytes]:
-    """Blocks of a file or, for "-", of standard input; opened before the first block is asked for."""
-    if path == "-":
-        return iter(lambda: sys.stdin.buffer.read(BLOCK), b"")
-    return _blocks(path, _open(path))
+class Blocks:
+    """A log's blocks, read anew by each iteration and never held whole. "-" is standard input, once."""
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if path != "-":
+            self._open().close()
 
-def _open(path: str) -> Any:
-    try:
-        return Path(path).open("rb")
-    except OSError as e:
-        raise UsageError(
-            f"cannot read {path}: {e.strerror}", hint="give an existing log file, or - for stdin"
-        ) from e
+    def __iter__(self) -> Iterator[bytes]:
+        if self.path == "-":
+            yield from iter(lambda: sys.stdin.buffer.read(BLOCK), b"")
+            return
+        with self._open() as file:
+            try:
+                while block := file.read(BLOCK):
+                    yield block
+            except OSError as e:
+                raise UsageError(f"cannot read {self.path}: {e.strerror}", hint="give a readable log") from e
 
-
-def _blocks(path: str, file: Any) -> Iterator[bytes]:
-    with file:
+    def _open(self) -> BinaryIO:
         try:
-            while block := file.read(BLOCK):
-                yield block
-        except OSError as e:
-            raise UsageError(f"cannot read {path}: {e.strerror}") from e
+            return Path(self.path).open("rb")
+        except (OSError, ValueError) as e:
+            why = getattr(e, "strerror", None) or e
+            raise UsageError(f"cannot read {self.path}: {why}", hint="give a log file, or - for stdin") from e
+
+
+def spooled(blocks: Iterable[bytes]) -> Blocks:
+    """Standard input kept in an unnamed-after-exit temporary file, so that it can be read twice."""
+    with tempfile.NamedTemporaryFile(prefix="doctor-", delete=False) as file:
+        for block in blocks:
+            file.write(block)
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    return Blocks(file.name)
 
 
 def read_text(path: str) -> str:
@@ -76,7 +89,7 @@ def offline(
         raise UsageError(f"unknown engine {engine}", hint="--engine vllm or --engine sglang")
     named = {"log": log if log != "-" else "stdin", "facts": facts, "unit": unit, "metrics": metrics}
     return Inputs(
-        log=stream(log) if log else None,
+        log=Blocks(log) if log else None,
         facts=read_facts(facts) if facts else None,
         unit=read_text(unit) if unit else None,
         metrics=read_text(metrics) if metrics else None,

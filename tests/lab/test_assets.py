@@ -27,6 +27,14 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [".thing.lock"]
 
 
+def test_what_a_killed_builder_left_is_swept(tmp_path: Path) -> None:
+    torn = tmp_path / ".thing.abc"
+    torn.mkdir()
+    (torn / "half").write_text("x")
+    assert build_once(tmp_path / "thing", lambda out: (out / "file").touch()).is_dir()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".thing.lock", "thing"]
+
+
 def test_two_builders_build_once(tmp_path: Path) -> None:
     built: list[int] = []
     both = threading.Barrier(2)

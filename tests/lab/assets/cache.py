@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["build_once", "cache_root", "readable"]
+__all__ = ["alone", "build_once", "cache_root", "readable"]
 
 
 def cache_root() -> Path:
@@ -18,7 +18,9 @@ def cache_root() -> Path:
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
+def alone(target: Path) -> Iterator[None]:
+    """Hold the one lock of ``target``; a second process waits here."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.with_name(f".{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -31,10 +33,11 @@ def build_once(target: Path, build: Callable[[Path], None]) -> Path:
     """
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target):
+    with alone(target):
         if target.is_dir():
             return target
+        for torn in target.parent.glob(f".{target.name}.*/"):  # a killed builder's; nobody else builds now
+            shutil.rmtree(torn, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
             build(temporary)

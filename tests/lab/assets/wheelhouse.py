@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from inventory.errors import ChangeFailed, CheckRefused
 from inventory.locks import WheelLock, find_lock
 from provision.wheellock import compile_lock
-from tests.lab.assets.cache import build_once, cache_root
+from tests.lab.assets.cache import alone, build_once, cache_root
 from tests.lab.assets.purewheel import write_wheel
 
 __all__ = [
@@ -82,8 +82,14 @@ def engine_venv() -> Path:
     wheels = build_wheelhouse()
     venv = cache_root() / "engine" / "venv"
     stamp = venv / "eyas-lock"
-    if stamp.is_file() and stamp.read_text() == wheels.lock.id:
-        return venv
+    with alone(venv):
+        if not stamp.is_file() or stamp.read_text() != wheels.lock.id:
+            _install(wheels, venv)
+            stamp.write_text(wheels.lock.id)
+    return venv
+
+
+def _install(wheels: Wheelhouse, venv: Path) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     _run(_uv("venv", "--quiet", "--no-config", "--python", SPEC["python"], str(venv)), "make the environment")
     install = ("pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps")
@@ -92,8 +98,6 @@ def engine_venv() -> Path:
         lock.write(wheels.lock.text)
         lock.flush()
         _run(_uv(*install, *source, "-r", lock.name), "install the engine")
-    stamp.write_text(wheels.lock.id)
-    return venv
 
 
 def mismatches(lock: WheelLock, folder: Path) -> list[str]:

@@ -5,14 +5,16 @@
 
 import argparse
 import json
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from inventory.catalogue import EngineRelease, load_catalogue
-from inventory.locks import WheelLock
+from inventory.catalogue import EngineRelease, Retired, load_catalogue
+from inventory.locks import WheelLock, read_lock
+from provision.localfile import replace_text
 from provision.wheellock import compile_lock
 from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.assets.purewheel import write_wheel
@@ -53,25 +55,25 @@ def build_standin_wheelhouse(
     download weights by itself. Its wheels are fetched with pip once.
     """
     release = load_catalogue().release("vllm", engine_version)
-    locks = output or cache_root() / "lab" / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
     kind = "standin" + ("" if device == "cuda" else f"-{device}") + ("-client" if client else "")
-    staging = locks / f".{release.version}-{kind}-wheels"
-    staging.mkdir(exist_ok=True)
-    for old in staging.glob("*.whl"):
-        old.unlink()
-    names = [_engine(staging, release), _torch(staging, release, device)]
-    names += _client(staging, python) if client else []
-    lock = compile_lock(
-        names,
-        python=python,
-        platform=PLATFORM,
-        find_links=staging,
-        no_index=True,
-        output=locks / f"vllm-{release.version}-{kind}.txt",
-        made_by="python -m tests.lab.engine.build",
-    ).lock
-    return Standin(build_once(pushed_from(lock), lambda out: _copy(staging, out)), lock)
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder)
+        names = [_engine(staging, release), _torch(staging, release, device)]
+        names += _client(staging, python) if client else []
+        lock = compile_lock(
+            names,
+            python=python,
+            platform=PLATFORM,
+            find_links=staging,
+            no_index=True,
+            output=staging / f"vllm-{release.version}-{kind}.txt",
+            made_by="python -m tests.lab.engine.build",
+        ).lock
+        wheels = build_once(pushed_from(lock), lambda out: _copy(staging, out))
+    # Two checkouts make two locks of one name: each keeps its own.
+    kept = (output or cache_root() / "lab" / "locks" / lock.id[:16]) / f"{lock.name}.txt"
+    replace_text(kept, lock.text, hint="make the cache folder writable")
+    return Standin(wheels, read_lock(kept))
 
 
 def options_of(release: EngineRelease) -> dict[str, Any]:
@@ -80,6 +82,7 @@ def options_of(release: EngineRelease) -> dict[str, Any]:
     flags = [{"names": [f.flag, *f.aliases], "kind": f.kind, "type": f.type, "role": f.role} for f in rows]
     short = [s for s in release.shorthands if not s.json_flag]
     flags += [{"names": [s.flag], "kind": "value", "type": s.type, "role": f"short_{s.role}"} for s in short]
+    flags += [_older(r) for r in release.retired]
     json_flags = {f.flag for f in release.flags.values() if f.key}
     json_flags |= {s.flag for s in release.shorthands if s.json_flag}
     return {
@@ -89,6 +92,13 @@ def options_of(release: EngineRelease) -> dict[str, Any]:
         "metrics": dict(release.metrics),
         "retired_keys": sorted(k.key for k in release.retired_keys),
     }
+
+
+def _older(row: Retired) -> dict[str, Any]:
+    """A flag that this version still has and no role stands for: read, without effect here."""
+    kind = {True: "value", False: "switch", "optional": "optional"}[row.takes_value]
+    role = row.flag.lstrip("-").replace("-", "_")
+    return {"names": [row.flag], "kind": kind, "type": "str", "role": role}
 
 
 def _engine(folder: Path, release: EngineRelease) -> str:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,9 +132,7 @@ class Stage:
             **options,
         )
         shell = ssh.SshOptions()
-        return provision_host(
-            self.host(name), d, lambda h: ssh.connect(h, shell), every, self.said.append
-        )
+        return provision_host(self.host(name), d, lambda h: ssh.connect(h, shell), every, self.said.append)
 
     def write(self, d: Deployment) -> Path:
         path = self.folder / "inventory" / "deployments" / f"{d.name}.yml"
@@ -143,7 +140,9 @@ class Stage:
         path.write_text(yaml.safe_dump(json.loads(d.model_dump_json(exclude_defaults=True))))
         return path
 
-    def start(self, d: Deployment, *words: str, name: str = "gpu01", env: dict[str, str] | None = None) -> "Command":
+    def start(
+        self, d: Deployment, *words: str, name: str = "gpu01", env: dict[str, str] | None = None
+    ) -> "Command":
         """The command line in a process of its own."""
         argv = [sys.executable, "-c", "from tasks import main; main()", "provision", "--host", name]
         argv += ["--inventory", str(self.folder / "hosts.yml"), "--deployment", str(self.write(d)), *words]
@@ -185,7 +184,9 @@ class Stage:
         del auth
         return self.on(name).run(["python3", "-I", "-c", script], check=False).returncode == 0
 
-    def engine(self, settings: dict[str, Any] | str = "", *, name: str = "gpu01", file: str = "engine") -> str:
+    def engine(
+        self, settings: dict[str, Any] | str = "", *, name: str = "gpu01", file: str = "engine"
+    ) -> str:
         """Write (or with nothing remove) the stand-in's settings on the host; the file's path."""
         path = f"/etc/eyas-lab/{file}.fault"
         if not settings:

@@ -59,7 +59,9 @@ def test_a_killed_operator_at_each_step_of_a_first_run(stage: Stage, at: str) ->
     assert report.exit_code == 0, report.error
     assert stage.answers()
     assert stage.run(stage.deployment()).status == "ok"
-    assert not stage.sh("find /var/lib/eyas /opt/eyas -name '*.partial' -o -name '*.incomplete' -o -name '*.new'")
+    assert not stage.sh(
+        "find /var/lib/eyas /opt/eyas -name '*.partial' -o -name '*.incomplete' -o -name '*.new'"
+    )
     assert not stage.sh("ls -A /etc/systemd/system | grep '^\\.eyas' || true")
 
 

@@ -1,6 +1,5 @@
 """The main job on a lab host, with the stand-in engine and the hub's real client: converge, drift, secrets."""
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ import pytest
 from inventory.errors import InventoryError
 from inventory.model import Deployment
 from provision import layout
-from provision.wheelhouse import wheelhouse_for
 from tests.lab.assets.purewheel import write_wheel
-from tests.lab.provision.stage import PORT, Stage, eventually
+from tests.lab.provision.stage import Stage
 
 pytestmark = pytest.mark.lab
 
@@ -79,7 +77,10 @@ def test_another_draft_is_another_release_and_the_way_back_is_short(stage: Stage
     assert stage.current() == report.release != first
     back = stage.run(stage.deployment())
     assert stage.current() == back.release == first
-    assert titles(back.changes) == f"serve release {first} (now: {report.release})\nproof: streamed requests, speed, acceptance"
+    assert (
+        titles(back.changes)
+        == f"serve release {first} (now: {report.release})\nproof: streamed requests, speed, acceptance"
+    )
 
 
 def test_lossless_is_judged_by_a_run_without_speculation(stage: Stage) -> None:
@@ -96,8 +97,14 @@ def test_lossless_is_judged_by_a_run_without_speculation(stage: Stage) -> None:
         ("systemctl stop eyas-chat", "not active"),
         ("systemctl disable -q eyas-chat", "not enabled"),
         ("systemctl stop eyas-chat-health.timer", "health timer off"),
-        ("mkdir /etc/systemd/system/eyas-chat.service.d; printf '[Service]\nNice=5\n' >/etc/systemd/system/eyas-chat.service.d/x.conf; systemctl daemon-reload", "drop-in"),
-        ("truncate -s 100000 /var/lib/eyas/weights/eyas-lab--target-*/*/model.safetensors", "download eyas-lab/target"),
+        (
+            "mkdir /etc/systemd/system/eyas-chat.service.d; printf '[Service]\nNice=5\n' >/etc/systemd/system/eyas-chat.service.d/x.conf; systemctl daemon-reload",
+            "drop-in",
+        ),
+        (
+            "truncate -s 100000 /var/lib/eyas/weights/eyas-lab--target-*/*/model.safetensors",
+            "download eyas-lab/target",
+        ),
         ("rm /var/lib/eyas/weights/eyas-lab--head-*/*/config.json", "download eyas-lab/head"),
         ("rm -r /opt/eyas/uv /opt/eyas/envs/*/eyas-proof.json", "environment"),
         ("rm /var/lib/eyas/releases/*/release.json", "release"),
@@ -134,7 +141,7 @@ def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     watch = (
         "while sleep .05; do for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done; done"
     )
-    stage.sh(f"systemd-run -q --unit=watch -p StandardOutput=file:/tmp/cmdlines sh -c \"{watch}\"")
+    stage.sh(f'systemd-run -q --unit=watch -p StandardOutput=file:/tmp/cmdlines sh -c "{watch}"')
     texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
     stage.sh("systemctl stop watch")
     stage.run(canaries, check=True)
@@ -143,7 +150,9 @@ def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
         assert "canary" not in shown
     for file in (stage.folder / "state").rglob("*.jsonl"):
         assert "canary" not in file.read_text()
-    found = stage.sh("grep -rl canary- / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev --exclude-dir=run 2>/dev/null || true")
+    found = stage.sh(
+        "grep -rl canary- / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev --exclude-dir=run 2>/dev/null || true"
+    )
     assert re.fullmatch(r"/etc/eyas/credentials/chat/api-key-[0-9a-f]{16}", found), found
     assert stage.sh(f"stat -c '%a %U' {found}") == "600 root"
     assert "canary" not in stage.sh("journalctl --no-pager; systemctl show eyas-chat; ps auxe | grep -v VLLM")
@@ -222,5 +231,7 @@ def test_a_missing_system_library_is_named_with_its_package(stage: Stage) -> Non
             environment._prove(shell, want, env)
         assert "apt-get install -y libnothere1" in caught.value.hint
         wrong = replace(want, libraries={}, cuda="12.8", versions={**want.versions, "tqdm": "1.0"})
-        with pytest.raises(environment.ChangeFailed, match="tqdm .* instead of 1.0; .*CUDA 13.0, wanted 12.8"):
+        with pytest.raises(
+            environment.ChangeFailed, match="tqdm .* instead of 1.0; .*CUDA 13.0, wanted 12.8"
+        ):
             environment._prove(shell, wrong, env)

@@ -121,10 +121,14 @@ def test_the_unit_is_sound_and_closed(
     for name, data in release.make_release(d, served).units.items():
         stage.sh(f"mkdir -p {folder}")
         stage.on().write(f"{folder}/{name}", data.decode())
-    done = stage.on().run(["sh", "-c", f"systemd-analyze verify --man=no {folder}/*.service {folder}/*.timer"], check=False)
+    done = stage.on().run(
+        ["sh", "-c", f"systemd-analyze verify --man=no {folder}/*.service {folder}/*.timer"], check=False
+    )
     assert (done.returncode, [x for x in done.stderr.splitlines() if "eyas" in x]) == (0, [])
     for unit in ("eyas-chat", "eyas-chat-health"):
-        shown = stage.sh(f"systemd-analyze security --no-pager --offline=true --threshold=20 {folder}/{unit}.service")
+        shown = stage.sh(
+            f"systemd-analyze security --no-pager --offline=true --threshold=20 {folder}/{unit}.service"
+        )
         found = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
         assert found
         assert float(found[1]) <= 2.0, shown

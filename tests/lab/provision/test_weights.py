@@ -112,7 +112,9 @@ def test_what_fails_on_the_way_has_its_own_next_step(stage: Stage, case: str) ->
     assert (report.exit_code, report.status) == (5, "failed"), report.error
     assert report.hint == NEXT_STEP[kind], report.error
     assert not stage.sh("ls -d /var/lib/eyas/weights/eyas-lab--head-*/*[0-9a-f] 2>/dev/null || true")
-    assert not stage.sh("find /var/lib/eyas/weights -name '*.incomplete' -o -name '*.safetensors' -path '*partial*'")
+    assert not stage.sh(
+        "find /var/lib/eyas/weights -name '*.incomplete' -o -name '*.safetensors' -path '*partial*'"
+    )
 
 
 @pytest.mark.parametrize("fault", [{"cut_at": 20000}, {"flip_at": 9000}, {"status": 503}], ids=str)
@@ -170,13 +172,17 @@ def test_a_killed_download_is_cleaned_up_and_finished(stage: Stage) -> None:
     operator.says("download eyas-lab/big-head")
     from tests.lab.provision.stage import eventually
 
-    eventually(lambda: stage.sh("find /var/lib/eyas/weights -name '*.incomplete'"), within=20, what="a partial file")
+    eventually(
+        lambda: stage.sh("find /var/lib/eyas/weights -name '*.incomplete'"), within=20, what="a partial file"
+    )
     operator.kill(signal.SIGKILL)
     operator.finish()
     stage.hub.faults.clear()
     report = stage.run(d)
     assert report.exit_code == 6, report.error
-    assert not stage.sh("find /var/lib/eyas/weights -name '*.incomplete' -o -name '*.partial' -o -name .cache")
+    assert not stage.sh(
+        "find /var/lib/eyas/weights -name '*.incomplete' -o -name '*.partial' -o -name .cache"
+    )
     mark = json.loads(stage.sh("cat /var/lib/eyas/weights/eyas-lab--big-head-*/*/.eyas-verified.json"))
     assert mark["repo"] == "eyas-lab/big-head"
 

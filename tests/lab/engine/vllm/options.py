@@ -81,6 +81,8 @@ def _add(parser: argparse.ArgumentParser, flag: dict[str, Any]) -> None:
         parser.add_argument(*names, dest=dest, action="store_true", default=None)
     elif flag["kind"] == "off":
         parser.add_argument(*names, dest=dest, action="store_false", default=None)
+    elif flag["kind"] == "optional":
+        parser.add_argument(*names, dest=dest, nargs="?", const="")
     elif flag["kind"] == "boolean":
         parser.add_argument(*names, dest=dest, action=argparse.BooleanOptionalAction)
     else:

@@ -1,0 +1,205 @@
+"""How the tasks meet invoke: errors, exit codes, words, pipes. The tasks are in tasks.py.
+
+Works the same under ``invoke`` and ``eyas``. Put right on invoke's classes at import: a wrong flag would be
+exit 1, ``--help`` after a positional argument would be its value, ``| head`` would be a traceback.
+"""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from invoke import Context, Program, task
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.parser import ParseMachine
+
+from inventory.errors import EyasError, UsageError
+
+__all__ = ["ROOT", "command", "run_program"]
+
+ROOT = Path(__file__).resolve().parent
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
+
+#: Options of invoke that would be ignored by tasks that talk to hosts themselves.
+_REFUSED = {
+    "dry": ("-R/--dry", "to see what would change without changing it: --check"),
+    "command-timeout": ("-T/--command-timeout", "every remote command already has its own limit"),
+}
+
+
+def command(
+    *,
+    help: dict[str, str] | None = None,  # noqa: A002 - invoke's word
+    checkout: bool = False,
+    **options: Any,
+) -> Callable[..., Any]:
+    """An invoke task whose errors become a message, one next step and eyas's exit code.
+
+    ``checkout``: the task needs what only a source checkout has. ``positional=[]`` because a required
+    argument would otherwise swallow ``--help``.
+    """
+
+    def wrap(body: Callable[..., int | None]) -> Any:
+        @functools.wraps(body)
+        def run(c: Context, *args: Any, **kwargs: Any) -> None:
+            as_json = bool(kwargs.get("json"))
+            code = _guarded(lambda: body(_here(c, checkout), *args, **kwargs), as_json=as_json)
+            if code:
+                raise Exit(code=code)
+
+        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
+
+    return wrap
+
+
+def _here(c: Context, checkout: bool) -> Context:
+    if checkout and not (ROOT / "tests").is_dir():
+        raise UsageError(
+            "this task needs eyas's source checkout, not the installed package",
+            hint="clone the repository and run ./eyas there",
+        )
+    return c
+
+
+def _guarded(body: Callable[[], int | None], *, as_json: bool) -> int | None:
+    try:
+        code = body()
+        sys.stdout.flush()
+    except EyasError as e:
+        _fail(e, as_json=as_json)
+    except KeyboardInterrupt as e:
+        raise Exit("interrupted; run the same command again to finish", INTERRUPTED) from e
+    except BrokenPipeError:
+        _reader_left()
+    except SystemExit as e:
+        if isinstance(e.__context__, BrokenPipeError):  # rich turns it into exit 1
+            _reader_left()
+        raise
+    except OSError as e:
+        if not e.filename:
+            _bug(e, as_json=as_json)
+            raise
+        _fail(UsageError(f"{e.filename}: {e.strerror}", hint="name a path that can be used"), as_json=as_json)
+    except Exception as e:
+        _bug(e, as_json=as_json)
+        raise
+    return code
+
+
+def _fail(e: EyasError, *, as_json: bool) -> NoReturn:
+    if as_json:
+        _document(e.message, e.hint, e.host)
+    raise Exit(f"error: {e}", e.exit_code) from e
+
+
+def _bug(e: Exception, *, as_json: bool) -> None:
+    """Exit 1 with the traceback, which is what a report of the bug needs."""
+    print("error: this is a bug in eyas; please report it with the lines below", file=sys.stderr)
+    if as_json:
+        _document(f"bug in eyas: {type(e).__name__}: {e}", "report it with the traceback on stderr", "")
+
+
+def _document(error: str, hint: str, host: str) -> None:
+    try:
+        print(json.dumps({"schema": 1, "error": error, "hint": hint, "host": host}), flush=True)
+    except BrokenPipeError:
+        _reader_left()
+
+
+def _reader_left() -> NoReturn:
+    """``| head`` has what it wanted: end quietly, also at the interpreter's own last flush."""
+    _to_nowhere(sys.stdout)
+    raise Exit(code=BROKEN_PIPE)
+
+
+def _to_nowhere(stream: Any) -> None:
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass  # a stream without a file has no last flush that could fail
+
+
+def _open_standard_streams() -> None:
+    """``>&-`` leaves no stream at all, and the next file opened would become stdout."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+
+
+def _optional_words() -> None:
+    """Let a task's positional arguments be optional words: an option or the line's end leaves the rest empty.
+
+    Invoke itself feeds them ``--help`` and calls each missing one an error.
+    """
+    handle, complete = ParseMachine.handle, ParseMachine.complete_context
+
+    def end_words(machine: ParseMachine) -> None:
+        for arg in machine.context.missing_positional_args if machine.context else ():
+            arg.value = ""
+
+    def handle_token(machine: ParseMachine, token: str) -> None:
+        if token.startswith("-"):
+            end_words(machine)
+        handle(machine, token)
+
+    def complete_context(machine: ParseMachine) -> None:
+        end_words(machine)
+        complete(machine)
+
+    patched: Any = ParseMachine
+    patched.handle, patched.complete_context = handle_token, complete_context
+
+
+def _strict_parsing() -> None:
+    """A wrong command line is exit 2; an option of invoke that the tasks would ignore is refused."""
+    patched: Any = Program
+    for step in ("parse_core", "parse_tasks", "parse_cleanup"):
+        setattr(patched, step, _usage_is_2(getattr(Program, step)))
+
+
+def _usage_is_2(step: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(step)
+    def strict(program: Program, *args: Any) -> None:
+        try:
+            step(program, *args)
+            sys.stdout.flush()
+        except ParseError as e:
+            raise Exit(
+                f"error: {e}\n  next: invoke --list, or invoke TASK --help", UsageError.exit_code
+            ) from e
+        except BrokenPipeError:
+            _reader_left()
+        for name, (option, hint) in _REFUSED.items():
+            if step.__name__ == "parse_tasks" and program.args[name].value:
+                raise Exit(f"error: {option} does nothing here\n  next: {hint}", UsageError.exit_code)
+
+    return strict
+
+
+class _Eyas(Program):
+    def print_version(self) -> None:
+        from importlib.metadata import version  # noqa: PLC0415 - costs as much as the rest of a start
+
+        self.version = version("eyas")
+        super().print_version()
+
+
+def run_program(namespace: Any) -> None:
+    """The tasks as a program of their own, named ``eyas``."""
+    _Eyas(name="eyas", binary="eyas", namespace=namespace).run()
+
+
+_open_standard_streams()
+_optional_words()
+_strict_parsing()
+# Invoke never keeps compiled files, so every start would compile half the libraries again.
+sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))

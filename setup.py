@@ -1,0 +1,11 @@
+"""Everything else is in pyproject.toml; this says where the data folder systemd/ goes in an installed eyas.
+
+As `systemd` it would hide the module of that name that Linux distributions ship.
+"""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[*find_packages(include=["inventory*", "checks*", "provision*"]), "provision._systemd"],
+    package_dir={"provision._systemd": "systemd"},
+)
