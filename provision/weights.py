@@ -16,7 +16,7 @@ from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
 
-__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights"]
+__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights", "verify_copy"]
 
 _WANTED = re.compile(r".*\.(json|model|txt|jinja|py|tiktoken|safetensors)|.*merges.*|.*vocab.*")
 _UNWANTED = re.compile(
@@ -227,6 +227,14 @@ def _program(shell: Shell, python: str, word: str, m: Manifest, request: bytes, 
         )
     if not got.ok or not last.get("ok"):
         raise ChangeFailed(f"{m.ref.label}: fetch ended with {got.exit}: {got.tail(5)}", host=shell.host.name)
+
+
+def verify_copy(shell: Shell, m: Manifest, say: Say) -> None:
+    """Check every byte of a folder that was copied to ``m.folder + ".partial"`` and give it its name.
+
+    Raises ChangeFailed when a file is wrong; wrong files are removed, so that a further copy mends them.
+    """
+    _program(shell, "/usr/bin/python3", "verify", m, _request(m, None, None), say)
 
 
 def _fetcher(
