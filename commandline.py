@@ -51,7 +51,10 @@ def command(
             if code:
                 raise Exit(code=code)
 
-        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
+        texts = dict(help or {})
+        made = task(**{"positional": [], "auto_shortflags": False, "help": texts.copy(), **options})(run)
+        made.option_texts = texts  # invoke takes its own apart when it first parses
+        return made
 
     return wrap
 
