@@ -98,7 +98,11 @@ def _option(arg: Any) -> str:
 
 
 def _default(arg: Any) -> str:
-    if arg.kind is bool or arg.default in {None, "", inspect.Parameter.empty} or isinstance(arg.default, list):
+    if (
+        arg.kind is bool
+        or arg.default in {None, "", inspect.Parameter.empty}
+        or isinstance(arg.default, list)
+    ):
         return ""
     return f" (default: `{arg.default}`)"
 
