@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from invoke import Context, Program, task
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
 from invoke.parser.parser import ParseMachine
 
 from inventory.errors import EyasError, UsageError
@@ -51,7 +52,10 @@ def command(
             if code:
                 raise Exit(code=code)
 
-        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
+        texts = dict(help or {})
+        made = task(**{"positional": [], "auto_shortflags": False, "help": texts.copy(), **options})(run)
+        made.option_texts = texts  # invoke takes its own apart when it first parses
+        return made
 
     return wrap
 
@@ -144,7 +148,7 @@ def _optional_words() -> None:
 
     def end_words(machine: ParseMachine) -> None:
         for arg in machine.context.missing_positional_args if machine.context else ():
-            arg.value = ""
+            arg.set_value("", cast=False)
 
     def handle_token(machine: ParseMachine, token: str) -> None:
         if token.startswith("-"):
@@ -160,7 +164,22 @@ def _optional_words() -> None:
 
 
 def _strict_parsing() -> None:
-    """A wrong command line is exit 2; an option of invoke that the tasks would ignore is refused."""
+    """A wrong command line is exit 2; an option of invoke that the tasks would ignore is refused.
+
+    An empty value is wrong too: ``--write "$NAME"`` with no NAME must not mean that nothing was asked.
+    """
+    set_value = Argument.set_value
+
+    def set_checked(arg: Argument, value: Any, cast: bool = True) -> None:
+        if cast and value == "" and not arg.positional:
+            raise ParseError(f"--{arg.name} is empty")
+        try:
+            set_value(arg, value, cast)
+        except ValueError as e:
+            raise ParseError(f"--{arg.name} is {value!r}, not a number") from e
+
+    changed: Any = Argument
+    changed.set_value = set_checked
     patched: Any = Program
     for step in ("parse_core", "parse_tasks", "parse_cleanup"):
         setattr(patched, step, _usage_is_2(getattr(Program, step)))
@@ -180,7 +199,7 @@ def _usage_is_2(step: Callable[..., None]) -> Callable[..., None]:
             _reader_left()
         for name, (option, hint) in _REFUSED.items():
             if step.__name__ == "parse_tasks" and program.args[name].value:
-                raise Exit(f"error: {option} does nothing here\n  next: {hint}", UsageError.exit_code)
+                _fail(UsageError(f"{option} does nothing here", hint=hint), as_json="--json" in program.argv)
 
     return strict
 

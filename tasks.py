@@ -41,6 +41,15 @@ def check(c: Context, fix: bool = False, tests: bool = True, yes: bool = False) 
     return _each([*steps, UNIT_TESTS] if tests else steps)
 
 
+@command(checkout=True)
+def docs(c: Context) -> None:
+    """Write the generated pages: docs/tasks.md, docs/codes.md, the task table of README.md."""
+    from tests.generate_docs import write
+
+    for path in write():
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
 @command(
     checkout=True,
     help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."},
