@@ -158,8 +158,9 @@ def _driver_first(
     if options.preflight:
         _preflight(foreseen, want, options, report)
     with host_lock(shell, "install the driver") as lock:
+        job.facts = job.look()
         _apply(shell, job.plan(fetch=True), options, report, say, lock)
-    report.status = "changed"
+    report.status = "changed" if report.changed else report.status
     return job.prove(), False
 
 
