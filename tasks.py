@@ -651,6 +651,7 @@ def _fleet(inventory: str | None) -> str:
         "acceptance-tolerance": "How many percent fewer accepted draft tokens are still green.",
         "check": "Show the plan; write nothing.",
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
+        "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
         "yes": "Don't ask after the plan was shown.",
         "resume": "Go on with the unfinished rollout of this fleet, by its own plan.",
         "rollout-id": "With --resume: which one, if not the newest.",
@@ -673,6 +674,7 @@ def rollout(
     acceptance_tolerance: float = 15.0,
     check: bool = False,
     detailed_exitcode: bool = False,
+    preflight: bool = True,
     yes: bool = False,
     resume: bool = False,
     rollout_id: str = "",
@@ -695,6 +697,7 @@ def rollout(
     flags = Flags(
         check=check,
         detailed_exitcode=detailed_exitcode,
+        preflight=preflight,
         accept_new_host_keys=accept_new_host_keys,
         forks=forks,
         as_json=json,
