@@ -90,9 +90,9 @@ class Case:
         return None
 
     def known(self, path: str) -> Any:
-        """The probed value, or None."""
+        """The probed value, or None; so are parts of it that nobody could read."""
         found = self.probe.get(path) if self.probe else None
-        return found.value if isinstance(found, Known) else None
+        return _read(found.value) if isinstance(found, Known) else None
 
     @cached_property
     def prose(self) -> str:
@@ -169,6 +169,13 @@ class Case:
             or self.has("sgl.not-enough", "sgl.smaller")
             or bool(self.option("fraction"))
         )
+
+
+def _read(node: Any) -> Any:
+    """A fact's value with None for each ``{"missing": why}`` inside."""
+    if isinstance(node, dict):
+        return None if set(node) == {"missing"} else {k: _read(v) for k, v in node.items()}
+    return [_read(v) for v in node] if isinstance(node, list) else node
 
 
 def divisors(number: int, *, most: int = 64, step: int = 1) -> list[int]:
