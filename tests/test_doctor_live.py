@@ -173,9 +173,14 @@ def test_a_value_nobody_could_read_inside_a_fact_breaks_no_rule() -> None:
         "ecc": gone,
         "processes": gone,
     }
-    sight = Sight(facts(gpus=[card], driver={"fabric_manager": {"active": None}, "module_version": gone}))
-    report = diagnose(gather(sight, None))
-    assert [o for o in report.outcomes if o.status is Status.CRASHED] == []
+    stopped = unit(argv=gone, limits=gone, environment=gone)
+    sight = Sight(
+        facts(eyas=stopped, gpus=[card], driver={"fabric_manager": {"active": None}, "module_version": gone})
+    )
+    for log in (start(HEADS, OVER), start("python3[9]: torch.OutOfMemoryError: CUDA out of memory.", OVER)):
+        report = diagnose(gather(sight, Seen(UNIT, {"journal": log})))
+        assert [o for o in report.outcomes if o.status is Status.CRASHED] == []
+        assert report.errors
 
 
 def test_a_host_without_our_units_says_so() -> None:
@@ -260,7 +265,7 @@ def test_only_values_a_key_can_take_become_edits(
 ) -> None:
     there = facts(ports=[{"port": 8000}, {"port": 8001}])
     found = remedy_for(finding(slug, fix=tuple(fixes)), DEPLOYMENT, None, there)
-    assert (found.loc, found.value) == (loc, value) if loc else found is None
+    assert (found and (found.loc, found.value)) == ((loc, value) if loc else None)
 
 
 def test_only_drop_ins_of_the_admin_are_set_aside() -> None:
