@@ -1,6 +1,7 @@
 """Wheels: one environment a lock, built beside the live one, hash-checked, proven, never half there."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,16 @@ __all__ = ["EnvWant", "plan_environment"]
 
 PROOF = "eyas-proof.json"
 _INSTALL_S = 3600
+#: What uv says -> the next step. The first match counts.
+_SAID = (
+    ("No space left|ENOSPC", "free space on the host (`invoke prune`), then run again"),
+    ("Hash mismatch|Bad CRC", "a wheel is not the locked one: replace it in the index or the wheelhouse"),
+    (
+        "not found in the (package registry|provided)|no version of",
+        "the index lacks a locked wheel: add it there",
+    ),
+    ("Failed to fetch|error sending|dns error|timed out", "set eyas_index_url, or push: wheels_from: push"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,17 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
     if want.wheelhouse:
         shell.push(want.wheelhouse, house, on_line=lambda line: say(f"wheels: {line.strip()}"))
         source = ("--offline", "--no-index", "--find-links", house)
-    shell.run(
+    got = shell.run(
         ("sh", "-s", "--", env, want.python, uv, lock, layout.WORK, *source),
         timeout=_INSTALL_S,
         stdin=program("build_env.sh"),
         on_line=lambda line: say(line.removeprefix("eyas: ")),
+        check=False,
     )
+    if not got.ok:
+        why = f"timed out after {_INSTALL_S} s" if got.exit in {124, 137} else got.tail()
+        hint = next((h for words, h in _SAID if re.search(words, got.stderr, re.IGNORECASE)), "")
+        raise ChangeFailed(f"the wheels were not installed: {why}", hint=hint, host=shell.host.name)
     _prove(shell, want, env)
     if want.wheelhouse:
         shell.run(("rm", "-rf", "--", house), timeout=300)

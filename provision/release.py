@@ -192,4 +192,7 @@ def _write(shell: Shell, want: ReleaseWant, say: Callable[[str], None]) -> None:
     if overall:
         say(overall[0].strip(" →"))
     shell.run(("chmod", "0755", "--", partial), timeout=20)
-    shell.run(("mv", "-T", "--", partial, final), timeout=20)
+    # A folder that lost its release.json stands in the way of a rename.
+    replace = 'rm -rf -- "$3"; [ ! -e "$2" ] || mv -T -- "$2" "$3"; mv -T -- "$1" "$2"; rm -rf -- "$3"'
+    broken = layout.release_dir(f".{want.id}.broken")
+    shell.run(("sh", "-ec", replace, "sh", partial, final, broken), timeout=20)

@@ -15,6 +15,7 @@ from inventory.errors import EyasError, UsageError
 from inventory.load import deployment_for
 from inventory.model import Host
 from provision import converge, observe, ssh
+from provision.explain import explain
 from provision.fleet import FORKS, each_host
 from provision.preflight import preflight
 from provision.report import Progress, exit_code, show_reports
@@ -69,6 +70,7 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
         preflight=preflight if flags.preflight else None,
         install_driver=flags.install_driver,
         confirm=confirmer(flags.yes),
+        explain=explain,
     )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)

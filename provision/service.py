@@ -7,6 +7,7 @@ from typing import Any
 
 from inventory.errors import ChangeFailed, EyasError, RolledBack
 from provision import layout
+from provision.audit import note_switch
 from provision.change import Change
 from provision.programs import program
 from provision.release import ReleaseWant
@@ -19,17 +20,21 @@ Explain = Callable[[str], str]
 
 @dataclass(frozen=True)
 class ServiceState:
-    """What the host says now: release pointed at, unit contents equal to it, active, enabled, timer on."""
+    """What the host says now: release pointed at, unit contents equal to it, active, enabled, timer on.
+
+    drop_ins: somebody changed the unit with `systemctl edit` or set-property; they are set aside.
+    """
 
     current: str | None
     units_equal: bool
     active: bool
     enabled: bool
     timer_active: bool
+    drop_ins: bool = False
 
     @property
     def settled(self) -> bool:
-        return self.units_equal and self.active and self.enabled and self.timer_active
+        return self.units_equal and not self.drop_ins and self.active and self.enabled and self.timer_active
 
 
 def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> list[Change]:
@@ -45,6 +50,7 @@ def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> lis
 def _why(s: ServiceState) -> str:
     reasons = {
         "its unit files were changed by hand": not s.units_equal,
+        "drop-ins of others, which go to /var/lib/eyas/set-aside": s.drop_ins,
         "not active": not s.active,
         "not enabled": not s.enabled,
         "health timer off": not s.timer_active,
@@ -56,9 +62,12 @@ def _why(s: ServiceState) -> str:
 _RESTORED, _NOT_RESTORED = 76, 77
 
 
-def activate(shell: Shell, deployment: str, release: str, timeout_start_s: float) -> None:
-    """Serve this release, or raise ChangeFailed and leave the rest to the caller."""
-    got = _activate(shell, deployment, release, "", timeout_start_s)
+def activate(
+    shell: Shell, deployment: str, release: str, timeout_start_s: float, *, former: str | None = None
+) -> None:
+    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
+    back = layout.release_dir(former) if former and former != release else ""
+    got = _activate(shell, deployment, release, back, timeout_start_s)
     if not got.ok:
         raise ChangeFailed(_failure(shell, deployment, got), host=shell.host.name)
 
@@ -66,6 +75,7 @@ def activate(shell: Shell, deployment: str, release: str, timeout_start_s: float
 def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
+    note_switch(shell, deployment, release)
     return shell.run(
         ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
     )
@@ -129,7 +139,7 @@ def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str
         "-n",
         str(lines),
         "-o",
-        "cat",
+        "short-iso",
         "--no-pager",
     )
     return shell.run(argv, timeout=30, check=False).stdout

@@ -14,7 +14,7 @@ from inventory.catalogue import EngineRelease, load_catalogue
 from inventory.command import render, render_env
 from inventory.errors import CheckRefused, UsageError
 from inventory.locks import WheelLock, find_lock, lock_for, read_lock
-from inventory.model import Deployment, Host
+from inventory.model import Deployment, Device, Host
 from inventory.resolve import resolve_version
 from provision import layout
 from provision.environment import EnvWant
@@ -23,7 +23,7 @@ from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import wheelhouse_for
 
-__all__ = ["Sources", "Want", "want_for"]
+__all__ = ["Sources", "Want", "floors_of", "want_for"]
 
 #: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
 INSTALLED_PER_WHEEL_BYTE = 3.6
@@ -223,17 +223,7 @@ def _host_want(
     have = complete_weights(facts, manifests.values())
     weights = {m.ref.label: m.total_bytes for m in manifests.values() if m.folder not in have}
     wheels = 0 if env.lock_id[:16] in complete_envs(facts) else _wheel_bytes(d, env)
-    stack, cpu = engine.stack, engine.cpu
-    floors = Floors(
-        engine=d.engine,
-        version=engine.version,
-        torch=stack.torch,
-        cuda=stack.cuda if d.device == "cuda" else "",
-        driver=stack.driver_floor if d.device == "cuda" else "",
-        python=str(stack.python if d.device == "cuda" or cpu is None else cpu.python),
-        glibc=stack.glibc if d.device == "cuda" or cpu is None else cpu.glibc,
-        compute_capability=stack.compute_capability if d.device == "cuda" else None,
-    )
+    floors = floors_of(engine, d.device)
     return HostWant(
         device=d.device,
         floors=floors,
@@ -247,6 +237,22 @@ def _host_want(
         disk={layout.ROOT: {"wheels": wheels} if wheels else {}, layout.STATE: weights},
         weights_bytes=sum(m.total_bytes for m in manifests.values()),
         tools=("rsync",) if d.wheels_from == "push" or d.weights_from == "push" else (),
+    )
+
+
+def floors_of(engine: EngineRelease, device: Device) -> Floors:
+    """What the wheels of this engine release run on, by the device they are built for."""
+    stack, cpu = engine.stack, engine.cpu
+    cuda = device == "cuda"
+    return Floors(
+        engine=engine.engine,
+        version=engine.version,
+        torch=stack.torch,
+        cuda=stack.cuda if cuda else "",
+        driver=stack.driver_floor if cuda else "",
+        python=str(stack.python if cuda or cpu is None else cpu.python),
+        glibc=stack.glibc if cuda or cpu is None else cpu.glibc,
+        compute_capability=stack.compute_capability if cuda else None,
     )
 
 

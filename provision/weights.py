@@ -16,7 +16,7 @@ from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
 
-__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights"]
+__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights", "verify_copy"]
 
 _WANTED = re.compile(r".*\.(json|model|txt|jinja|py|tiktoken|safetensors)|.*merges.*|.*vocab.*")
 _UNWANTED = re.compile(
@@ -35,6 +35,8 @@ NEXT_STEP = {
     "rate-limited": "the hub limits this address: wait some minutes, or set hub_token for a higher limit",
     "disk-full": "free space (`invoke prune` removes releases nobody serves), then run again",
     "corrupt": "the transfer changes bytes: check the link or the mirror, then run again",
+    "pointer": "the source was never pulled from LFS: `git lfs pull` in it, or pin another commit",
+    "truncated": "the source itself is damaged: copy or upload it again, or pin another commit",
     "network": "check the host's way to the hub, or push from here: weights_from: push",
     "filesystem": "look at the folder's file system on the host",
 }
@@ -94,6 +96,11 @@ def _local(ref: ModelRef, folder: Path) -> Manifest:
     if not (folder / "config.json").is_file():
         raise InventoryError(f"{folder} is not a model folder: it has no config.json")
     names = _select(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    fetching = _fetch_program()
+    try:
+        fetching["refuse_unusable"](folder, [{"path": n} for n in names])
+    except fetching["Failed"] as e:
+        raise InventoryError(f"{folder}: {e}", hint=NEXT_STEP[e.kind]) from e
     files = tuple(FileSpec(n, (folder / n).stat().st_size, sha256=_file_hash(folder / n)) for n in names)
     digest = hashlib.sha256(json.dumps([f.as_dict() for f in files]).encode()).hexdigest()
     return Manifest(ref, digest[:40], files)
@@ -220,6 +227,14 @@ def _program(shell: Shell, python: str, word: str, m: Manifest, request: bytes, 
         )
     if not got.ok or not last.get("ok"):
         raise ChangeFailed(f"{m.ref.label}: fetch ended with {got.exit}: {got.tail(5)}", host=shell.host.name)
+
+
+def verify_copy(shell: Shell, m: Manifest, say: Say) -> None:
+    """Check every byte of a folder that was copied to ``m.folder + ".partial"`` and give it its name.
+
+    Raises ChangeFailed when a file is wrong; wrong files are removed, so that a further copy mends them.
+    """
+    _program(shell, "/usr/bin/python3", "verify", m, _request(m, None, None), say)
 
 
 def _fetcher(

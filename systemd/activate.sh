@@ -21,8 +21,19 @@ point() {
         sync "$(dirname "$link")"
 }
 
+# Drop-ins of this unit are drift: kept where nothing reads them.
+set_aside() {
+    for folder in /etc/systemd/system /run/systemd/system /etc/systemd/system.control /run/systemd/system.control; do
+        [ ! -d "$folder/$unit.service.d" ] || {
+            mkdir -p /var/lib/eyas/set-aside &&
+                mv -T "$folder/$unit.service.d" "/var/lib/eyas/set-aside/$unit.service.d.$(date +%s%N)"
+        } || return 1
+    done
+}
+
 serve() {
-    point "$1" &&
+    set_aside &&
+        point "$1" &&
         systemctl daemon-reload &&
         systemctl enable --quiet "$unit.service" "$unit-health.timer" &&
         { systemctl reset-failed "$unit.service" 2>/dev/null || true; } &&

@@ -95,15 +95,14 @@ def stream(release, prompt, max_tokens, timeout=120.0):
                     continue
                 event = json.loads(line[5:])
                 if event.get("choices"):
-                    text = event["choices"][0].get("text") or ""
-                    if text and first is None:
-                        first = time.monotonic() - start
-                    pieces.append(text)
+                    # A first token may decode to no text yet (half a character): the event is what counts.
+                    first = time.monotonic() - start if first is None else first
+                    pieces.append(event["choices"][0].get("text") or "")
                 usage = event.get("usage") or usage
     except (OSError, ValueError, KeyError) as e:
         raise Down("stream: %s: %s" % (type(e).__name__, e)) from e
     if not usage or first is None:
-        raise Down("stream: it ended without text or usage")
+        raise Down("stream: it ended without a token or usage")
     return {"text": "".join(pieces), "usage": usage, "ttft_s": first, "total_s": time.monotonic() - start}
 
 

@@ -22,6 +22,7 @@ import threading
 
 MARK = ".eyas-verified.json"
 CHUNK = 1 << 22
+TOLD = {"pointer": "a Git LFS pointer", "truncated": "not a whole safetensors file"}
 
 
 class Failed(Exception):
@@ -60,6 +61,36 @@ def wrong_files(folder, files):
     with concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         right = list(pool.map(lambda f: is_right(folder / f["path"], f), files))
     return [f for f, ok in zip(files, right) if not ok]
+
+
+def unusable(path):
+    """Why a safetensors file with the right hash is no weights: "pointer", "truncated", or "" when it is whole.
+
+    A repository can hold a file that was cut, or never pulled from LFS, before it was uploaded.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as f:
+        start = f.read(64)
+        if start.startswith(b"version https://git-lfs"):
+            return "pointer"
+        length = int.from_bytes(start[:8], "little")
+        if not 2 <= length <= size - 8:
+            return "truncated"
+        f.seek(8)
+        try:
+            header = json.loads(f.read(length))
+            end = max([t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"] or [0])
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return "truncated"
+    return "" if 8 + length + end == size else "truncated"
+
+
+def refuse_unusable(folder, files):
+    for path in [folder / f["path"] for f in files if f["path"].endswith(".safetensors")]:
+        kind = unusable(path)
+        if kind:
+            size = path.stat().st_size
+            raise Failed(kind, "%s (%d bytes) is %s as its source has it" % (path.name, size, TOLD[kind]))
 
 
 def remove_leftovers(folder):
@@ -211,6 +242,7 @@ def main():
     try:
         folder.mkdir(parents=True, exist_ok=True)
         {"fetch": fetch, "verify": verify}[sys.argv[1]](request, folder)
+        refuse_unusable(folder, request["files"])
         seal(request, folder, dest)
     except Failed as e:
         say(error=e.kind, text=str(e))

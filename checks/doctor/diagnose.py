@@ -14,7 +14,7 @@ from checks.doctor.scan import scan
 from checks.doctor.unit import parse_unit
 from checks.outcome import Evidence, Finding, Fix, Outcome, Severity, Status
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "verdict_of"]
 
 CONFIDENCE = {3: "high", 2: "medium", 1: "low"}
 _ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -32,7 +32,7 @@ def diagnose(inputs: Inputs) -> Report:
             outcomes.append(Outcome(name, Status.CRASHED, why=f"{type(e).__name__}: {e}"))
     merged = _unknown(case, _current(case, _merge(candidates)))
     findings = _findings(merged, book, inputs)
-    return Report(tuple(findings), tuple(outcomes), _verdict(findings, outcomes))
+    return Report(tuple(findings), tuple(outcomes), verdict_of(findings, outcomes))
 
 
 def _look(inputs: Inputs, book: Catalogue) -> tuple[Case, list[Outcome]]:
@@ -118,8 +118,14 @@ def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
     for one in sorted(found, key=lambda c: -c.start):
         if one.cause in out:
             seen = out[one.cause]
+            note = seen.note.replace("an earlier start", "earlier starts") or "in several starts"
             out[one.cause] = replace(
-                _join(seen, one), line=seen.line, start=seen.start, note="in several starts"
+                _join(seen, one),
+                line=seen.line,
+                start=seen.start,
+                strength=seen.strength,
+                severity=seen.severity,
+                note=note,
             )
         elif 0 <= one.start < last:
             healthy = last not in told
@@ -226,7 +232,7 @@ def _fill(template: str, values: Mapping[str, Any]) -> str:
     return text.replace("{{", "{").replace("}}", "}")
 
 
-def _verdict(findings: list[Finding], outcomes: list[Outcome]) -> str:
+def verdict_of(findings: list[Finding], outcomes: list[Outcome]) -> str:
     looked = [o.check for o in outcomes if o.status is Status.OK]
     blind = [f"{o.check} ({o.why})" for o in outcomes if o.status in {Status.UNKNOWN, Status.CRASHED}]
     rest = f"; could not see {', '.join(blind)}" if blind else ""

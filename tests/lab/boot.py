@@ -137,6 +137,7 @@ def _enter(root: Path) -> None:
     os.chroot(".")
     mounts.umount(Path("/.outer"))
     Path("/.outer").rmdir()
+    mounts.shared(Path("/"))
 
 
 def _init() -> None:

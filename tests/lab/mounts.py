@@ -15,11 +15,12 @@ __all__ = [
     "mount",
     "pivot_root",
     "private",
+    "shared",
     "umount",
 ]
 
 RO, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
-REC, PRIVATE, DETACH = 16384, 1 << 18, 2
+REC, PRIVATE, SHARED, DETACH = 16384, 1 << 18, 1 << 20, 2
 SYS_PIVOT_ROOT = 155  # x86_64
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +48,11 @@ def bind(source: str | Path, target: Path, *, read_only: bool = False) -> None:
 def private(target: Path) -> None:
     """Nothing mounted below is seen in another namespace from now on."""
     mount("none", target, flags=REC | PRIVATE)
+
+
+def shared(target: Path) -> None:
+    """As every booted system has it: systemd hands credentials to a service by a mount that must be seen."""
+    mount("none", target, flags=REC | SHARED)
 
 
 def umount(target: Path) -> None:

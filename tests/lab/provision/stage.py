@@ -84,6 +84,7 @@ class Stage:
         with hub:
             stage = cls(lab, hub, standin, folder)
             stage.inventory()
+            stage.sh("systemctl is-system-running --wait", check=False)
             yield stage
 
     # ---- what is wanted
@@ -146,16 +147,17 @@ class Stage:
         argv = [sys.executable, "-c", "from tasks import main; main()", "provision", "--host", name]
         argv += ["--inventory", str(self.folder / "hosts.yml"), "--deployment", str(self.write(d)), *words]
         full = {**os.environ, "HF_ENDPOINT": self.hub.url, "XDG_STATE_HOME": str(self.folder / "state")}
-        log = (self.folder / "command.log").open("w+b")
-        process = subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            env={**full, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-        return Command(process, log.name)
+        log = self.folder / "command.log"
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                argv,
+                cwd=ROOT,
+                env={**full, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        return Command(process, str(log))
 
     def command(self, d: Deployment, *words: str, **options: Any) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""

@@ -98,8 +98,8 @@ def _core(values: dict[str, Any], configs: tuple[dict[str, Any], dict[str, Any]]
     try:
         tokens = run(log, values, configs, watched.get())
     except StartFailed as e:
-        log.trouble("core.py:1231", f"EngineCore failed to start.\nTraceback (most recent call last):\n{e}")
-        log.plain(f"Process EngineCore:\nTraceback (most recent call last):\n{e}")
+        log.trouble("core.py:1231", f"EngineCore failed to start.\n{e.traceback}")
+        log.plain(f"Process EngineCore:\n{e.traceback}")
         return 1
     core = Core(log, watched, values, Lines(link), tokens)
     core.link.send({"ready": tokens})

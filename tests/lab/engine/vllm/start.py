@@ -17,10 +17,17 @@ _BEFORE, _LOADING, _PROFILING, _GRAPHS, _WARMUP = 0.3, 0.4, 0.15, 0.1, 0.05
 
 
 class StartFailed(Exception):
-    """``str`` is the root cause in the engine's words."""
+    """``str`` is the root cause in the engine's words; ``frame`` the line of code it came from, or ""."""
 
-    def __init__(self, name: str, **values: Any) -> None:
+    def __init__(self, name: str, frame: str = "", **values: Any) -> None:
         super().__init__(text("start", name, **values))
+        self.frame = frame
+
+    @property
+    def traceback(self) -> str:
+        """As it is printed."""
+        frames = f"  {self.frame}\n" if self.frame else ""
+        return f"Traceback (most recent call last):\n{frames}{self}"
 
 
 class _Start:
@@ -38,7 +45,7 @@ class _Start:
             return
         if fault.startswith("oom-") and fault != "oom-sampler":
             used = {"total": total, "used": total - 0.19, "allocated": total - 0.8}
-            raise StartFailed("out-of-memory", asked=text("asked", fault), **used)
+            raise StartFailed("out-of-memory", text("frames", fault), asked=text("asked", fault), **used)
         memory = {"free": total * 0.4, "total": total, "share": self.share, "wanted": total * self.share}
         raise StartFailed(fault, **memory, seqs=self.values.get("max_num_seqs", 256), a=4096, b=3584)
 

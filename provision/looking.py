@@ -1,0 +1,205 @@
+"""Everything a diagnosis reads of a live host: probe, journals, unit texts, /health, /metrics, drift."""
+
+import json
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from checks.doctor.model import Inputs
+from checks.facts import HostFacts
+from checks.outcome import Outcome
+from checks.preconditions import Want as HostWant
+from checks.preconditions import run_preconditions
+from inventory.catalogue import load_catalogue
+from inventory.errors import EyasError, HostUnreachable
+from inventory.model import Deployment
+from provision import layout
+from provision.converge import Options, plan_changes
+from provision.observe import probe
+from provision.programs import program
+from provision.replan import replanner
+from provision.shell import Shell
+from provision.want import Sources, floors_of, want_for
+
+__all__ = ["Seen", "Sight", "gather", "host_rules", "look"]
+
+#: Journal lines of one unit and of the kernel: several starts of the most talkative engine.
+LINES = 5000
+_MARKER = "@eyas-look"
+_LOOK_S = 25
+#: What would change is asked of the hub; a diagnosis doesn't wait longer for it.
+_DRIFT_S = 5.0
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One unit of ours as it was found. A value that could not be read is ``{"missing": why}``."""
+
+    unit: str
+    raw: Node
+    drift: tuple[str, ...] = ()
+    drift_unseen: str = ""
+
+    @property
+    def deployment(self) -> str:
+        return self.unit.removeprefix("eyas-").removesuffix(".service")
+
+    @property
+    def release(self) -> Node:
+        told = self.raw.get("release")
+        return told if isinstance(told, Mapping) and "missing" not in told else {}
+
+    @property
+    def url(self) -> str:
+        return str((self.release.get("endpoint") or {}).get("url") or "")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One host as it was found. ``blind``: why nothing but the probe could be read."""
+
+    facts: HostFacts
+    seen: tuple[Seen, ...] = ()
+    kernel: Any = field(default_factory=dict)
+    blind: str = ""
+
+
+def look(shell: Shell, deployment: Deployment | None, sources: Sources, *, only: bool = False) -> Sight:
+    """Probe and journals side by side, over one connection. Raises HostUnreachable when it can't look.
+
+    ``deployment``: what the host should serve, for the drift; ``only`` leaves other units of ours out.
+    """
+    names = [deployment.name] if deployment else []
+    unit = f"{layout.unit_name(deployment.name)}.service" if deployment and only else ""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        read = pool.submit(_read, shell, [unit] if unit else [])
+        facts = probe(shell, names)
+        try:
+            told, blind = read.result(), ""
+        except EyasError as e:
+            told, blind = {"units": {}}, e.message
+    drift, unseen = (
+        _drift(shell, deployment, facts, sources) if deployment else ((), "no deployment is named")
+    )
+    seen = tuple(
+        Seen(name, raw, drift, unseen) if name.removesuffix(".service") in map(layout.unit_name, names)
+        else Seen(name, raw, (), "another deployment is meant" if names else unseen)
+        for name, raw in told["units"].items()
+    )  # fmt: skip
+    return Sight(facts, seen, told.get("kernel"), blind)
+
+
+def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
+    argv = ("python3", "-I", "-", json.dumps({"lines": LINES, "units": units}))
+    got = shell.run(argv, timeout=_LOOK_S, stdin=program("look.py"), check=False)
+    _, marker, rest = got.stdout.rpartition(f"\n{_MARKER} ")
+    length, _, body = rest.partition("\n")
+    try:
+        found: dict[str, Any] = json.loads(body[: int(length)])
+    except ValueError as e:
+        why = got.tail(2) if not marker else f"the answer was cut: {e}"
+        raise HostUnreachable(f"journals could not be read: {why}", host=shell.host.name) from e
+    return found
+
+
+def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> tuple[tuple[str, ...], str]:
+    """Titles of what `provision` would change; or why nobody could tell within the time there is."""
+    result: list[tuple[tuple[str, ...], str]] = []
+
+    def ask() -> None:
+        try:
+            want = want_for(shell.host, d, facts, sources, lambda _: None)
+            changes = plan_changes(want, facts, Options(check=True, sources=sources), lambda _: None)
+            result.append((tuple(c.title for c in changes), ""))
+        except EyasError as e:
+            result.append(((), f"the deployment could not be resolved: {e.message}"))
+        except Exception as e:  # noqa: BLE001 - what would change is a side view; a bug there hides nothing else
+            result.append(((), f"{type(e).__name__}: {e}"))
+
+    worker = threading.Thread(target=ask, daemon=True)
+    worker.start()
+    worker.join(_DRIFT_S)
+    return result[0] if result else ((), f"the hub did not answer within {_DRIFT_S:g} s")
+
+
+# ---- as a diagnosis takes it
+
+
+def gather(sight: Sight, seen: Seen | None) -> Inputs:
+    """The doctor's inputs for one unit; without one, the host's facts and kernel log alone."""
+    facts = json.loads(sight.facts.to_json())
+    kernel, no_kernel = _text(sight.kernel)
+    unseen = {"kernel": no_kernel} if no_kernel else {}
+    base = Inputs(
+        facts=facts, kernel=[kernel.encode()] if kernel else None, host=sight.facts.host, unseen=unseen
+    )
+    why = sight.blind or "no eyas service on this host"
+    if seen is None:
+        return replace(base, unseen={**unseen, **dict.fromkeys(("log", "unit", "metrics"), why)})
+    log, no_log = _text(seen.raw.get("journal"))
+    unit, no_unit = _text(seen.raw.get("unit"))
+    metrics, no_metrics = _page(seen)
+    gaps = {"log": no_log, "unit": no_unit, "metrics": no_metrics, "drift": seen.drift_unseen}
+    return replace(
+        base,
+        log=[log.encode()] if log else None,
+        unit=unit or None,
+        metrics=metrics or None,
+        engine=str(seen.release.get("engine") or ""),
+        engine_version=str(seen.release.get("engine_version") or ""),
+        drift=seen.drift,
+        unseen={**unseen, **{k: v for k, v in gaps.items() if v}},
+        sources={"log": f"journal of {seen.unit}", "unit": seen.unit, "metrics": f"{seen.url}/metrics"},
+        replan=replanner(seen.release, seen.raw.get("configs") or {}, sight.facts),
+    )
+
+
+def _text(node: Any) -> tuple[str, str]:
+    """The text, or why there is none."""
+    if isinstance(node, str):
+        return node, "" if node else "it is empty"
+    return "", str(node["missing"]) if isinstance(node, Mapping) and "missing" in node else "not looked at"
+
+
+def _page(seen: Seen) -> tuple[str, str]:
+    """/metrics of a running engine; the reason when it does not serve."""
+    page = seen.raw.get("metrics")
+    if not isinstance(page, Mapping):
+        return "", "no release says where the endpoint is"
+    if "missing" in page:
+        return "", str(page["missing"])
+    if page.get("status") != 200:
+        return "", f"{seen.url}/metrics answered {page.get('status')}"
+    return str(page.get("text") or ""), "" if page.get("text") else "the page is empty"
+
+
+def host_rules(sight: Sight, seen: Seen | None) -> list[Outcome]:
+    """The rules that also stand before every provision, asked for what this unit serves."""
+    return run_preconditions(sight.facts, _host_want(seen) if seen else HostWant())
+
+
+def _host_want(seen: Seen) -> HostWant:
+    """As far as the release tells; wheels and weights are there already."""
+    settings = seen.release.get("settings")
+    if not isinstance(settings, Mapping):
+        return HostWant(unit=seen.unit)
+    version, engine = str(seen.release.get("engine_version")), str(seen.release.get("engine"))
+    try:
+        floors = floors_of(load_catalogue().release(engine, version), settings.get("device", "cuda"))
+    except EyasError:
+        floors = None
+    return HostWant(
+        device=settings.get("device") or "cuda",
+        floors=floors,
+        tensor_parallel=settings.get("tensor_parallel") or 1,
+        pipeline_parallel=settings.get("pipeline_parallel") or 1,
+        nodes=settings.get("nodes") or 1,
+        gpu_memory_utilization=settings.get("gpu_memory_utilization") or 0.9,
+        address=settings.get("host") or "127.0.0.1",
+        port=settings.get("port"),
+        unit=seen.unit,
+    )
