@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
     from inventory.model import Host, ModelRef
 
 UNIT = "not lab and not engine"
+LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 
 
@@ -52,11 +53,22 @@ def docs(c: Context) -> None:
 
 @command(
     checkout=True,
-    help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."},
+    help={
+        "quick": "Unit tests only.",
+        "again": "Run what failed in the lab once more: tells an unsteady test from a broken one.",
+        "yes": "Install missing system packages without asking.",
+    },
 )
-def test(c: Context, quick: bool = False, yes: bool = False) -> int:
+def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([UNIT_TESTS] if quick else [UNIT_TESTS, ["pytest", "-q", "-m", f"not ({UNIT})"]])
+    unit = _each([UNIT_TESTS])
+    if quick:
+        return unit
+    in_lab = _each([LAB_TESTS])
+    if in_lab and again:
+        print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
+        in_lab = _each([[*LAB_TESTS, "--last-failed", "--last-failed-no-failures=none"]])
+    return max(unit, in_lab)
 
 
 @command(
