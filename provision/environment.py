@@ -21,7 +21,10 @@ _INSTALL_S = 3600
 _SAID = (
     ("No space left|ENOSPC", "free space on the host (`invoke prune`), then run again"),
     ("Hash mismatch|Bad CRC", "a wheel is not the locked one: replace it in the index or the wheelhouse"),
-    ("not found in the (package registry|provided)|no version of", "the index lacks a locked wheel: add it there"),
+    (
+        "not found in the (package registry|provided)|no version of",
+        "the index lacks a locked wheel: add it there",
+    ),
     ("Failed to fetch|error sending|dns error|timed out", "set eyas_index_url, or push: wheels_from: push"),
 )
 
