@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a task loads what it uses: `invoke --list` needs none of it
     from inventory.model import Host, ModelRef
 
 UNIT = "not lab and not engine"
+LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 
 
@@ -52,11 +53,22 @@ def docs(c: Context) -> None:
 
 @command(
     checkout=True,
-    help={"quick": "Unit tests only.", "yes": "Install missing system packages without asking."},
+    help={
+        "quick": "Unit tests only.",
+        "again": "Run what failed in the lab once more: tells an unsteady test from a broken one.",
+        "yes": "Install missing system packages without asking.",
+    },
 )
-def test(c: Context, quick: bool = False, yes: bool = False) -> int:
+def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
-    return _each([UNIT_TESTS] if quick else [UNIT_TESTS, ["pytest", "-q", "-m", f"not ({UNIT})"]])
+    unit = _each([UNIT_TESTS])
+    if quick:
+        return unit
+    in_lab = _each([LAB_TESTS])
+    if in_lab and again:
+        print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
+        in_lab = _each([[*LAB_TESTS, "--last-failed", "--last-failed-no-failures=none"]])
+    return max(unit, in_lab)
 
 
 @command(
@@ -651,6 +663,7 @@ def _fleet(inventory: str | None) -> str:
         "acceptance-tolerance": "How many percent fewer accepted draft tokens are still green.",
         "check": "Show the plan; write nothing.",
         "detailed-exitcode": "With --check: exit 8 when changes are pending.",
+        "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
         "yes": "Don't ask after the plan was shown.",
         "resume": "Go on with the unfinished rollout of this fleet, by its own plan.",
         "rollout-id": "With --resume: which one, if not the newest.",
@@ -673,6 +686,7 @@ def rollout(
     acceptance_tolerance: float = 15.0,
     check: bool = False,
     detailed_exitcode: bool = False,
+    preflight: bool = True,
     yes: bool = False,
     resume: bool = False,
     rollout_id: str = "",
@@ -695,6 +709,7 @@ def rollout(
     flags = Flags(
         check=check,
         detailed_exitcode=detailed_exitcode,
+        preflight=preflight,
         accept_new_host_keys=accept_new_host_keys,
         forks=forks,
         as_json=json,
@@ -889,6 +904,35 @@ def fleet_lock(
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return fleet_locks(action, _select(limit, inventory, "--limit"), _fleet(inventory), flags)
+
+
+@command(
+    checkout=True,
+    name="bench-fleet",
+    help={
+        "hosts": "So many lab hosts.",
+        "lab": "Which lab; made when it is not there.",
+        "rounds": "Runs without a change of each tool; the best counts.",
+        "others": "Also ansible-core and pyinfra, installed from PyPI into an environment of their own.",
+        "yes": "Install missing system packages without asking.",
+        "json": "One JSON document.",
+    },
+)
+def bench_fleet(
+    c: Context,
+    hosts: int = 20,
+    lab: str = "bench",
+    rounds: int = 3,
+    others: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> int:
+    """The same small job on lab hosts by eyas, by other tools, and by one plain SSH connection a host."""
+    from tests.lab import bench_fleet as bench
+    from tests.lab.hosts import Lab
+
+    made = Lab.up([f"gpu{n:02}" for n in range(1, hosts + 1)], name=lab, yes=yes)
+    return bench.bench_fleet(made, rounds=rounds, others=others, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:

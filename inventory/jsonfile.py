@@ -10,7 +10,7 @@ __all__ = ["decode_json", "read_json"]
 
 
 def read_json(path: Path, what: str) -> Any:
-    """The decoded file. Raises InventoryError (``cannot read WHAT PATH: ...``) when it can't be read as JSON."""
+    """The decoded file. Raises InventoryError when it can't be read as JSON."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as e:

@@ -167,7 +167,8 @@ def _write(shell: Shell, want: ReleaseWant, say: Callable[[str], None]) -> None:
     for name, data in want.files.items():
         shell.write(f"{partial}/{name}", data)
     unit = f"{partial}/{layout.unit_name(want.deployment)}.service"
-    checked = shell.run(("systemd-analyze", "verify", "--man=no", unit), timeout=60, check=False)
+    health = f"{partial}/{layout.unit_name(want.deployment)}-health.service"
+    checked = shell.run(("systemd-analyze", "verify", "--man=no", unit, health), timeout=60, check=False)
     complaints = [line for line in checked.stderr.splitlines() if layout.unit_name(want.deployment) in line]
     if not checked.ok or complaints:
         raise ChangeFailed(

@@ -63,13 +63,19 @@ _RESTORED, _NOT_RESTORED = 76, 77
 
 
 def activate(
-    shell: Shell, deployment: str, release: str, timeout_start_s: float, *, former: str | None = None
+    shell: Shell,
+    deployment: str,
+    release: str,
+    timeout_start_s: float,
+    *,
+    former: str | None = None,
+    explain: Explain = lambda _: "",
 ) -> None:
     """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
     back = layout.release_dir(former) if former and former != release else ""
     got = _activate(shell, deployment, release, back, timeout_start_s)
     if not got.ok:
-        raise ChangeFailed(_failure(shell, deployment, got), host=shell.host.name)
+        raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 
 
 def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:

@@ -79,7 +79,6 @@ def _tasks_page() -> str:
 
 def _task(name: str, task: Any) -> Iterator[str]:
     yield from ("", f"## {name}", "", _docstring(task), "")
-    task.help = dict(task.option_texts)
     arguments = sorted(task.get_arguments(), key=lambda a: a.name)
     words = list(task.positional or [])
     if words:
@@ -111,7 +110,7 @@ def _codes_page() -> str:
     lines = [
         "# What the doctor can name",
         "",
-        "Written by `invoke docs` from checks/doctor/codes. `invoke explain CODE` says the same in a terminal.",
+        "Written by `invoke docs` from checks/doctor/codes; in a terminal: `invoke explain CODE`.",
         "Values that the doctor computes for a host appear here as `<name>`.",
     ]
     codes = sorted(catalogue().codes.values(), key=lambda c: c.code)

@@ -12,7 +12,9 @@ from inventory.errors import CheckRefused, EyasError, HostUnreachable, LockHeld,
 from inventory.load import deployment_for
 from inventory.model import Deployment, Host
 from provision import converge
+from provision.explain import explain
 from provision.fleet import each_host
+from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
 from provision.rollout.crew import HostCrew
@@ -80,7 +82,9 @@ def _blank(host: Host, d: Deployment) -> Member:
 class _Run:
     def __init__(self, ask: Ask, resolve: Callable[[Shell, Member, converge.Options, Say], Member]) -> None:
         self.ask, self.resolve = ask, resolve
-        self.converge = converge.Options()
+        self.converge = converge.Options(
+            preflight=preflight if ask.flags.preflight else None, explain=explain
+        )
         self.mask = self.converge.sources.secrets.mask
         self.progress = Progress(self.mask)
         check_sizes(ask.options.canary, ask.options.serial)

@@ -204,7 +204,14 @@ class HostCrew:
             self._for(member)(f"serving release {release}")
             former = member.former if release == member.want else None
             try:
-                service.activate(shell, _name(member), release, member.timeout_start_s, former=former)
+                service.activate(
+                    shell,
+                    _name(member),
+                    release,
+                    member.timeout_start_s,
+                    former=former,
+                    explain=self.converge.explain,
+                )
             except ChangeFailed as e:
                 raise ChangeFailed(
                     f"release {release} did not become ready: {e.message}", host=member.name

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.facts import HostFacts
+from checks.outcome import Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import CheckRefused, EyasError, HostUnreachable
 from inventory.model import Deployment, Host
@@ -24,7 +25,7 @@ def resolve_member(shell: Shell, d: Deployment, options: Options, say: Say) -> M
     facts = look(shell, d, options)
     try:
         want = want_for(shell.host, d, facts, options.sources, say)
-        _check(facts, want)
+        _check(facts, want, options)
     except CheckRefused as e:
         return failed_member(shell.host, d, e)
     return _member(shell.host, d, facts, want, options, say)
@@ -72,10 +73,14 @@ def _kept_lock(want: Want) -> Path:
     return path
 
 
-def _check(facts: HostFacts, want: Want) -> None:
-    result = verdict(run_preconditions(facts, want.host))
-    if result.refused:
-        first = result.errors[0]
+def _check(facts: HostFacts, want: Want, options: Options) -> None:
+    errors = list(verdict(run_preconditions(facts, want.host)).errors)
+    proven = {r["id"] for r in facts.value("eyas.releases", list) or [] if r.get("proven")}
+    if options.preflight and not errors and want.release.id not in proven:
+        findings, _ = options.preflight(want, facts, options.sources)
+        errors = [f for f in findings if f.severity is Severity.ERROR]
+    if errors:
+        first = errors[0]
         hint = next((f.command or f.change for f in first.fix), "")
         raise CheckRefused(f"{first.code} {first.slug}: {first.cause}", hint=hint, host=facts.host)
 

@@ -32,7 +32,7 @@ from tests.lab.rootfs import ensure_rootfs, locked, pick_release
 __all__ = ["SUDO_PASSWORD", "HostSpec", "Lab", "LabHost", "foreign_labs", "lab_names", "say_to_stderr"]
 
 NO_INDEX = 99  # a subnet no lab gets
-NEEDED = ["iproute2", "util-linux", "openssh-client"]
+NEEDED = ["iproute2", "util-linux", "openssh-client", "rsync"]
 
 
 def say_to_stderr(line: str) -> None:
@@ -155,7 +155,10 @@ class Lab:
                     f"a lab {name!r} runs already, with its state in another cache folder",
                     hint=f"invoke lab down --lab {name}, or take another name with --lab",
                 )
-            taken = {cls.load(other).index for other in lab_names()}
+            taken: set[int] = set()
+            for other in lab_names():
+                with suppress(UsageError):  # it went down meanwhile
+                    taken.add(cls.load(other).index)
             lab = cls(name, free_index(taken), pick_release(release), {})
             lab.save()
             return lab

@@ -8,6 +8,7 @@ import pytest
 
 from inventory.model import Deployment
 from provision import release
+from provision.converge import HostReport
 from tests.lab.provision.stage import Caller, Command, Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -65,16 +66,16 @@ def test_a_killed_operator_at_each_step_of_a_first_run(stage: Stage, at: str) ->
     assert not stage.sh("ls -A /etc/systemd/system | grep '^\\.eyas' || true")
 
 
-def eventually_free(stage: Stage, d: Deployment):  # noqa: ANN201 - a report
+def eventually_free(stage: Stage, d: Deployment) -> HostReport:
     """Run; a lock whose operator was killed is free within a moment."""
-    found: list[object] = []
 
-    def run() -> bool:
-        found[:] = [stage.run(d)]
-        return found[0].status != "locked"  # type: ignore[attr-defined]
+    def run() -> HostReport | None:
+        report = stage.run(d)
+        return None if report.status == "locked" else report
 
-    eventually(run, within=30, what="the dead operator's lock")
-    return found[0]
+    report = eventually(run, within=90, what="the dead operator's lock")
+    assert isinstance(report, HostReport)
+    return report
 
 
 # ---- afterwards something serves, and goes on

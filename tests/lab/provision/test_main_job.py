@@ -35,7 +35,7 @@ def titles(report_changes: list[dict[str, object]]) -> str:
 def test_check_writes_nothing_on_a_fresh_host(stage: Stage) -> None:
     before = listing(stage)
     code, out, _ = stage.command(stage.deployment(), "--check", "--diff", "--json", "--detailed-exitcode")
-    assert code == 8
+    assert code == 8, out
     [host] = json.loads(out)["hosts"]
     assert host["status"] == "pending"
     assert len(host["changes"]) == 8

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.lab.rollout.fleet import Fleet
+from tests.lab.rollout.fleet import LOOSE, Fleet
 
 pytestmark = pytest.mark.lab
 
@@ -52,8 +52,7 @@ def test_operator_killed_then_resumed(fleet: Fleet, event: str, version: str) ->
         fleet.fault("gpu01", "bad", acceptance=0.1)
     file = str(fleet.deployment(version))
     words = ("--limit", "gpu", "--deployment", file, "--yes", "--json", "--serial", "100%")
-    loose = ("--ttft-tolerance", "5000", "--speed-tolerance", "95")
-    fleet.kill_when(fleet.start("rollout", *words, *loose), event)
+    fleet.kill_when(fleet.start("rollout", *words, *LOOSE), event)
     if event != "done":
         refused = fleet.run("rollout", *words)
         assert refused.returncode == 4, refused.stderr
@@ -83,7 +82,7 @@ def test_unreachable_host_is_told_and_not_counted_as_done(fleet: Fleet) -> None:
 def test_two_operators_at_once(fleet: Fleet) -> None:
     """On one machine the fleet's lock decides, on two the hosts' locks."""
     file = str(fleet.deployment("five"))
-    words = ("--limit", "gpu04", "--deployment", file, "--yes", "--json", "--ttft-tolerance", "5000")
+    words = ("--limit", "gpu04", "--deployment", file, "--yes", "--json", *LOOSE)
     first = fleet.start("rollout", *words)
     other = Fleet.__new__(Fleet)
     other.__dict__.update(fleet.__dict__, env={**fleet.env, "XDG_STATE_HOME": str(fleet.home / "other")})
@@ -101,3 +100,66 @@ def test_rollback_of_one_host(fleet: Fleet) -> None:
     assert got.returncode in {0, 6}, got.stderr
     if got.returncode == 0:
         assert fleet.served()["gpu04"] == "three"
+
+
+def test_weights_come_from_the_neighbours(fleet: Fleet) -> None:
+    """Two hosts have them, two copy; a broken copy on the way is mended; no key is left behind."""
+    for name in ("gpu03", "gpu04"):
+        fleet.lab.host(name).run(["sh", "-c", "rm -rf /var/lib/eyas/weights/*"])
+    code, _, log = fleet.rollout("six", "--serial", "100%")
+    assert code == 0, log
+    assert "gpu03 target: copying from gpu0" in log.replace("\n", " ")
+    assert "copied to 2 hosts" in log
+    for name in fleet.names:
+        left = fleet.lab.host(name).run(
+            [
+                "sh",
+                "-c",
+                "ls -d /run/eyas-copy-* 2>/dev/null; grep -rs copy- /home/*/.ssh /root/.ssh || true",
+            ],
+            check=False,
+        )
+        assert left.stdout == ""
+    assert fleet.served() == dict.fromkeys(fleet.names, "six")
+
+
+def test_drift_names_the_host_that_differs(fleet: Fleet) -> None:
+    before = fleet.run("drift", "--limit", "gpu", "--json")
+    known = {h["host"]: set(h["differences"]) for h in json.loads(before.stdout)["hosts"]}
+    fleet.lab.fault("gpu02", "gpu:driver-570")
+    fleet.lab.host("gpu03").run(["sh", "-c", "echo '# by hand' >>/etc/systemd/system/eyas-fl.service"])
+    try:
+        got = fleet.run("drift", "--limit", "gpu", "--json", "--detailed-exitcode")
+    finally:
+        fleet.lab.heal("gpu02")
+        fleet.lab.host("gpu03").run(["sed", "-i", "/# by hand/d", "/etc/systemd/system/eyas-fl.service"])
+    assert got.returncode == 8, got.stderr
+    found = {h["host"]: h for h in json.loads(got.stdout)["hosts"]}
+    assert "gpu02 differs from the other 3 in: driver 570" in found["gpu02"]["outlier"]
+    edited = set(found["gpu03"]["differences"]) - known["gpu03"]
+    assert edited == {"fl: unit files: /etc/systemd/system/eyas-fl.service was edited"}
+    assert not found["gpu01"]["outlier"]
+    assert set(found["gpu01"]["differences"]) == known["gpu01"]
+
+
+def test_prune_keeps_what_is_served_and_the_way_back(fleet: Fleet) -> None:
+    before = {
+        h["host"]: h["releases"]
+        for h in json.loads(fleet.run("releases", "--limit", "gpu", "--json").stdout)["hosts"]
+    }
+    got = fleet.run("prune", "--limit", "gpu", "--json")
+    assert got.returncode == 0, got.stderr
+    after = {
+        h["host"]: h["releases"]
+        for h in json.loads(fleet.run("releases", "--limit", "gpu", "--json").stdout)["hosts"]
+    }
+    for name in fleet.names:
+        kept = {r["id"] for r in before[name] if r["role"]}
+        assert len(kept) == 2
+        assert {r["id"] for r in after[name]} == kept
+    assert fleet.served() == dict.fromkeys(fleet.names, "six")
+    status = json.loads(fleet.run("status", "--limit", "gpu", "--json").stdout)
+    assert [h["state"] for h in status["hosts"]] == ["serving"] * 4
+    back = fleet.run("rollback", "--limit", "gpu01", "--yes", "--json")
+    assert back.returncode == 0, back.stderr
+    assert fleet.served()["gpu01"] != "six"
