@@ -120,7 +120,7 @@ def _policy(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def simulate(shell: Shell, specs: Sequence[str]) -> Simulation:
-    """Ask apt what it would do. ``--print-uris`` never acts; ``--assume-no`` does where apt has no question."""
+    """Ask apt what it would do. ``--print-uris`` never acts; ``--assume-no`` does when it has no question."""
     argv = (
         *("env", "LC_ALL=C", "apt-get", "install", "-y", "--print-uris", "--ignore-hold"),
         *("-o", "Debug::NoLocking=1", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="),
