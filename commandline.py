@@ -4,31 +4,48 @@ Works the same under ``invoke`` and ``eyas``. Put right on invoke's classes at i
 exit 1, ``--help`` after a positional argument would be its value, ``| head`` would be a traceback.
 """
 
+import errno
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from invoke import Context, Program, task
+from invoke import Context, Program, Task, task
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
 from invoke.parser.parser import ParseMachine
 
 from inventory.errors import EyasError, UsageError
+from inventory.nearest import did_you_mean
 
 __all__ = ["ROOT", "command", "run_program"]
 
 ROOT = Path(__file__).resolve().parent
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 #: Options of invoke that would be ignored by tasks that talk to hosts themselves.
 _REFUSED = {
     "dry": ("-R/--dry", "to see what would change without changing it: --check"),
     "command-timeout": ("-T/--command-timeout", "every remote command already has its own limit"),
 }
+
+
+class _Task(Task[Any]):
+    """Keeps the texts of its options, which invoke takes apart when it first parses a line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.option_texts = dict(self.help)
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        self.help = dict(self.option_texts)
+        return super().get_arguments(ignore_unknown_help)
 
 
 def command(
@@ -51,7 +68,8 @@ def command(
             if code:
                 raise Exit(code=code)
 
-        return task(**{"positional": [], "auto_shortflags": False, "help": help or {}, **options})(run)
+        given = {"positional": [], "auto_shortflags": False, "help": help or {}, **options}
+        return task(klass=_Task, **given)(run)
 
     return wrap
 
@@ -80,10 +98,14 @@ def _guarded(body: Callable[[], int | None], *, as_json: bool) -> int | None:
             _reader_left()
         raise
     except OSError as e:
+        if e.errno in _DISK:
+            _to_nowhere(sys.stdout)
+            raise Exit(f"error: cannot write: {e.strerror}", UsageError.exit_code) from e
         if not e.filename:
             _bug(e, as_json=as_json)
             raise
-        _fail(UsageError(f"{e.filename}: {e.strerror}", hint="name a path that can be used"), as_json=as_json)
+        unusable = UsageError(f"{e.filename}: {e.strerror}", hint="name a path that can be used")
+        _fail(unusable, as_json=as_json)
     except Exception as e:
         _bug(e, as_json=as_json)
         raise
@@ -144,7 +166,7 @@ def _optional_words() -> None:
 
     def end_words(machine: ParseMachine) -> None:
         for arg in machine.context.missing_positional_args if machine.context else ():
-            arg.value = ""
+            arg.set_value("", cast=False)
 
     def handle_token(machine: ParseMachine, token: str) -> None:
         if token.startswith("-"):
@@ -160,7 +182,22 @@ def _optional_words() -> None:
 
 
 def _strict_parsing() -> None:
-    """A wrong command line is exit 2; an option of invoke that the tasks would ignore is refused."""
+    """A wrong command line is exit 2; an option of invoke that the tasks would ignore is refused.
+
+    An empty value is wrong too: ``--write "$NAME"`` with no NAME must not mean that nothing was asked.
+    """
+    set_value = Argument.set_value
+
+    def set_checked(arg: Argument, value: Any, cast: bool = True) -> None:
+        if cast and value == "" and not arg.positional:
+            raise ParseError(f"--{arg.name} is empty")
+        try:
+            set_value(arg, value, cast)
+        except ValueError as e:
+            raise ParseError(f"--{arg.name} is {value!r}, not a number") from e
+
+    changed: Any = Argument
+    changed.set_value = set_checked
     patched: Any = Program
     for step in ("parse_core", "parse_tasks", "parse_cleanup"):
         setattr(patched, step, _usage_is_2(getattr(Program, step)))
@@ -173,16 +210,23 @@ def _usage_is_2(step: Callable[..., None]) -> Callable[..., None]:
             step(program, *args)
             sys.stdout.flush()
         except ParseError as e:
-            raise Exit(
-                f"error: {e}\n  next: invoke --list, or invoke TASK --help", UsageError.exit_code
-            ) from e
+            _fail(UsageError(str(e), hint=_nearest(e, program)), as_json="--json" in program.argv)
         except BrokenPipeError:
             _reader_left()
         for name, (option, hint) in _REFUSED.items():
             if step.__name__ == "parse_tasks" and program.args[name].value:
-                raise Exit(f"error: {option} does nothing here\n  next: {hint}", UsageError.exit_code)
+                _fail(UsageError(f"{option} does nothing here", hint=hint), as_json="--json" in program.argv)
 
     return strict
+
+
+def _nearest(e: ParseError, program: Program) -> str:
+    """The option or task that was meant, if one is near."""
+    unknown = re.search(r"No idea what '(.+)' is", str(e))
+    task = e.context.name if e.context and e.context.name in program.collection.task_names else ""
+    known = list(e.context.flags) if task and e.context else list(program.collection.task_names)
+    near = did_you_mean(unknown[1], known) if unknown else ""
+    return near or (f"invoke {task} --help" if task else "invoke --list")
 
 
 class _Eyas(Program):

@@ -59,6 +59,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from inventory.errors import InventoryError
+from inventory.jsonfile import decode_json
 
 __all__ = ["SCHEMA", "HostFacts", "Known", "Missing"]
 
@@ -111,13 +112,15 @@ class HostFacts:
     def from_json(cls, text: str, *, source: str = "facts") -> "HostFacts":
         """Read a saved probe. Raises InventoryError naming ``source`` when it is not one."""
         try:
-            tree = json.loads(text)
-            schema, host, taken = tree.pop("schema"), tree.pop("host"), tree.pop("taken_at")
-        except (ValueError, KeyError, AttributeError) as e:
-            raise InventoryError(f"{source} is not a saved probe: {e}") from e
+            tree = decode_json(text, f"{source} is not a saved probe")
+            schema, host, taken = int(tree.pop("schema")), str(tree.pop("host")), float(tree.pop("taken_at"))
+        except KeyError as e:
+            raise InventoryError(f"{source} is not a saved probe: it has no {e}") from e
+        except (ValueError, TypeError, AttributeError) as e:
+            raise InventoryError(f"{source} is not a saved probe") from e
         if schema > SCHEMA:
             raise InventoryError(f"{source} has facts schema {schema}, this eyas reads up to {SCHEMA}")
-        return cls(host=host, taken_at=float(taken), tree=tree, schema=schema)
+        return cls(host=host, taken_at=taken, tree=tree, schema=schema)
 
     @classmethod
     def load(cls, path: Path) -> "HostFacts":

@@ -120,18 +120,12 @@ def _policy(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def simulate(shell: Shell, specs: Sequence[str]) -> Simulation:
-    """Ask apt without letting it do anything: it prints its plan, is told no, and writes nothing."""
-    argv: tuple[str, ...] = (
-        "env",
-        "LC_ALL=C",
-        "apt-get",
-        "install",
-        "--assume-no",
-        "--ignore-hold",
-        "-o",
-        "Debug::NoLocking=1",
+    """Ask apt what it would do. ``--print-uris`` never acts; ``--assume-no`` does when it sees nothing to ask."""
+    argv = (
+        *("env", "LC_ALL=C", "apt-get", "install", "-y", "--print-uris", "--ignore-hold"),
+        *("-o", "Debug::NoLocking=1", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="),
+        *specs,
     )
-    argv += ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", *specs)
     got = shell.run(argv, timeout=120, check=False)
     return parse_simulation(got.stdout, got.stderr, got.exit)
 
@@ -144,7 +138,7 @@ def parse_simulation(stdout: str, stderr: str, code: int) -> Simulation:
     errors = [line for line in stderr.splitlines() if line.startswith("E:")]
     reasons = re.findall(r"^ \S+ : .*(?:\n {5,}.*)*", stdout, re.MULTILINE)
     return Simulation(
-        error="\n".join([*reasons, *errors]) if code not in {0, 1} else "",
+        error="\n".join([*reasons, *errors]) or f"apt-get exited {code}" if code else "",
         new=block("NEW packages"),
         upgraded=block("packages will be upgraded"),
         removed=block("packages will be REMOVED"),

@@ -26,6 +26,7 @@ from provision.hostlock import host_lock
 from provision.journal import Journal
 from provision.observe import probe
 from provision.programs import program
+from provision.proof import baseline_key, record_proof
 from provision.release import plan_release, secret_digest
 from provision.service import ServiceState, plan_switch, prove
 from provision.shell import Session, Shell
@@ -106,7 +107,7 @@ def provision_host(
 
 def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
     say("looking")
-    facts, foreseen = _driver_first(shell, d, _look(shell, d, options), options, report, say)
+    facts, foreseen = _driver_first(shell, d, look(shell, d, options), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
     _preconditions(facts, want, report, driver_follows=foreseen)
@@ -120,10 +121,10 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         return
     with host_lock(shell, f"provision {d.name}") as lock:
         # Somebody may have worked here between our look and our lock.
-        changes = plan_changes(want, _look(shell, d, options), options, say)
+        changes = plan_changes(want, look(shell, d, options), options, say)
         _apply(shell, changes, options, report, say, lock)
         say("looking again")
-        again = plan_changes(want, _look(shell, d, options), options, say)
+        again = plan_changes(want, look(shell, d, options), options, say)
     report.status = "changed" if report.changes else "ok"
     if again:
         raise ChangeFailed(
@@ -143,8 +144,8 @@ def _driver_first(
     """
     if not options.install_driver or d.device == "cpu":
         return facts, False
-    look = partial(_look, shell, d, options)
-    job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, look)
+    again = partial(look, shell, d, options)
+    job = DriverJob(shell, facts, driver_floors(d, facts), options.confirm, say, again)
     changes = job.plan()
     if not changes:
         return facts, False
@@ -157,8 +158,9 @@ def _driver_first(
     if options.preflight:
         _preflight(foreseen, want, options, report)
     with host_lock(shell, "install the driver") as lock:
+        job.facts = job.look()
         _apply(shell, job.plan(fetch=True), options, report, say, lock)
-    report.status = "changed"
+    report.status = "changed" if report.changed else report.status
     return job.prove(), False
 
 
@@ -196,7 +198,7 @@ def _refuse(errors: Sequence[Finding], host: str) -> None:
         raise CheckRefused(f"{first.slug}: {first.cause}{more}", hint=way_out, host=host)
 
 
-def _look(shell: Shell, d: Deployment, options: Options) -> HostFacts:
+def look(shell: Shell, d: Deployment, options: Options) -> HostFacts:
     digest = secret_digest(options.sources.secrets.read(d.api_key), d.name)
     return probe(shell, [d.name], [layout.api_key_path(d.name, digest)] if digest else [])
 
@@ -308,29 +310,6 @@ def _service_state(want: Want, facts: HostFacts) -> ServiceState:
 
 def _prove(shell: Shell, want: Want) -> None:
     """Measure, compare with the recorded run without speculation, keep the result with the release."""
+    speculates = want.deployment.draft.method != "none"
     result = prove(shell, want.deployment.name)
-    baseline = layout.baseline_path(_baseline_key(want))
-    recorded = shell.read(baseline)
-    if want.deployment.draft.method == "none":
-        shell.write(baseline, json.dumps(result).encode())
-    elif recorded is None:
-        result["lossless"] = None
-        result["lossless_why"] = "no run without speculation is recorded for this target, wheels and settings"
-    else:
-        result["lossless"] = json.loads(recorded)["outputs"] == result["outputs"]
-    folder = layout.release_dir(want.release.id)
-    shell.write(f"{folder}/proof.json", json.dumps(result, indent=1).encode())
-
-
-def _baseline_key(want: Want) -> str:
-    """Same target, wheels and numeric settings: then greedy output must be the same."""
-    d = want.deployment
-    parts = [
-        want.manifests["target"].commit,
-        want.lock.id,
-        d.dtype,
-        d.quantization,
-        d.kv_cache_dtype,
-        d.tensor_parallel,
-    ]
-    return sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    record_proof(shell, want.release.id, baseline_key(want), result, speculates=speculates)

@@ -23,7 +23,7 @@ from provision.run import Flags, connector
 from provision.shell import Shell
 from provision.want import Sources
 
-__all__ = ["Diagnosed", "diagnose_host", "diagnose_hosts", "reported"]
+__all__ = ["Connect", "Diagnosed", "diagnose_host", "diagnose_hosts", "reported"]
 
 #: Opens one connection; a test hands in its own.
 Connect = Callable[[Host], AbstractContextManager[Shell]]
@@ -70,7 +70,7 @@ def diagnose_hosts(
     if fix:
         from provision.mend import mend_hosts  # noqa: PLC0415 - only --fix changes anything
 
-        return mend_hosts(found, opened, sources, yes=yes, as_json=flags.as_json)
+        return mend_hosts(found, opened, sources, deployment=deployment, yes=yes, as_json=flags.as_json)
     show_report(reported(found), as_json=flags.as_json)
     for one in found if save else ():
         _save(one, Path(save))

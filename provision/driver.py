@@ -1,7 +1,7 @@
 """`--install-driver`: from what is left to do to changes, with a reboot in between, and the proof."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +9,7 @@ from functools import partial
 from packaging.version import Version
 
 from checks.facts import HostFacts
-from checks.outcome import Finding
+from checks.outcome import Finding, Outcome, Status
 from checks.preconditions import Floors, Want, run_preconditions, verdict
 from checks.preconditions.fit import floors_of
 from inventory.catalogue import load_catalogue
@@ -30,6 +30,10 @@ KEEP_FILE = "/etc/apt/apt.conf.d/52eyas-nvidia-driver"
 _INSTALL_S = 3600
 #: NVSwitch boxes take this long until the fabric is up; cards alone some seconds.
 SETTLE_S = 240.0
+#: What needs some time after a boot: waiting may help.
+_PASSING = {"driver-fabric-manager", "driver-not-answering"}
+#: Rules that must have looked before a driver counts as there.
+_MUST_SEE = {"driver-fabric-manager", "driver-too-old", "gpu-not-visible"}
 Confirm = Callable[[str, str], bool]
 Say = Callable[[str], None]
 
@@ -191,31 +195,27 @@ class DriverJob:
         end = time.monotonic() + deadline
         while True:
             facts = self.look()
-            wrong = _wrong(facts, self.floors)
-            if not wrong:
+            outcomes = run_preconditions(facts, Want(floors=self.floors))
+            outcomes = [o for o in outcomes if about_driver(o.check)]
+            wrong = verdict(outcomes).errors
+            unseen = [o for o in outcomes if o.check in _MUST_SEE and o.status is Status.UNKNOWN]
+            if not wrong and not unseen:
                 return facts
-            if time.monotonic() > end or not _passing(wrong):
-                way = next((f.command or f.change for f in wrong[0].fix), "")
-                raise ChangeFailed(
-                    f"driver {self.version} is installed, but {wrong[0].slug}: {wrong[0].cause}",
-                    hint=way,
-                    host=facts.host,
-                )
+            if time.monotonic() > end or not {f.slug for f in wrong} <= _PASSING:
+                raise self._unproven(wrong, unseen)
             time.sleep(2)
 
-
-def _wrong(facts: HostFacts, floors: Floors) -> list[Finding]:
-    found = verdict(run_preconditions(facts, Want(floors=floors))).errors
-    return [f for f in found if about_driver(f.slug)]
+    def _unproven(self, wrong: Sequence[Finding], unseen: Sequence[Outcome]) -> ChangeFailed:
+        host = self.shell.host.name
+        if wrong:
+            fix = wrong[0].fix[0]
+            why, hint = f"{wrong[0].slug}: {wrong[0].cause}", fix.command or fix.change
+        else:
+            why = f"nobody could see whether it answers ({unseen[0].why})"
+            hint = f"invoke facts --host {host}"
+        return ChangeFailed(f"driver {self.version} is installed, but {why}", hint=hint, host=host)
 
 
 def about_driver(slug: str) -> bool:
     """Whether a finding or a check is about the driver, so that installing one may settle it."""
     return slug.startswith("driver-") or slug == "gpu-not-visible"
-
-
-def _passing(wrong: list[Finding]) -> bool:
-    """Whether waiting may help: the fabric manager and the driver itself need some time after a boot."""
-    return all(
-        f.slug in {"driver-fabric-manager", "driver-not-answering", "driver-not-loaded"} for f in wrong
-    )

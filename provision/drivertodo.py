@@ -148,7 +148,7 @@ def refuse_simulation(facts: HostFacts, goal: Goal, plan: Simulation, apt: AptSt
         raise refused(
             facts,
             f"apt would also remove {', '.join(others[:6])}",
-            f"look at it with: sudo apt-get install --assume-no {goal.package}",
+            f"look at it with: apt-get install --simulate {goal.package}",
         )
     needs = {"/var/cache/apt": plan.download, "/usr": plan.unpack, "/boot": spare_mib << 20}
     for mount, free in apt.free.items():

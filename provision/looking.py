@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs
 from checks.facts import HostFacts
 from checks.outcome import Outcome
@@ -146,7 +147,7 @@ def gather(sight: Sight, seen: Seen | None) -> Inputs:
     gaps = {"log": no_log, "unit": no_unit, "metrics": no_metrics, "drift": seen.drift_unseen}
     return replace(
         base,
-        log=[log.encode()] if log else None,
+        log=[latest_starts(log, seen.unit).encode()] if log else None,
         unit=unit or None,
         metrics=metrics or None,
         engine=str(seen.release.get("engine") or ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 from inventory.errors import ChangeFailed, EyasError, RolledBack
 from provision import layout
+from provision.audit import note_switch
 from provision.change import Change
 from provision.programs import program
 from provision.release import ReleaseWant
@@ -61,16 +62,26 @@ def _why(s: ServiceState) -> str:
 _RESTORED, _NOT_RESTORED = 76, 77
 
 
-def activate(shell: Shell, deployment: str, release: str, timeout_start_s: float) -> None:
-    """Serve this release, or raise ChangeFailed and leave the rest to the caller."""
-    got = _activate(shell, deployment, release, "", timeout_start_s)
+def activate(
+    shell: Shell,
+    deployment: str,
+    release: str,
+    timeout_start_s: float,
+    *,
+    former: str | None = None,
+    explain: Explain = lambda _: "",
+) -> None:
+    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
+    back = layout.release_dir(former) if former and former != release else ""
+    got = _activate(shell, deployment, release, back, timeout_start_s)
     if not got.ok:
-        raise ChangeFailed(_failure(shell, deployment, got), host=shell.host.name)
+        raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 
 
 def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
+    note_switch(shell, deployment, release)
     return shell.run(
         ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
     )

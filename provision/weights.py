@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import requests
+
+from checks.modelmeta import load_model_meta
 from inventory.errors import ChangeFailed, CheckRefused, InventoryError
 from inventory.model import ModelRef
 from provision import layout
@@ -16,7 +19,7 @@ from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
 
-__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights"]
+__all__ = ["FileSpec", "Manifest", "manifest_of", "plan_weights", "verify_copy"]
 
 _WANTED = re.compile(r".*\.(json|model|txt|jinja|py|tiktoken|safetensors)|.*merges.*|.*vocab.*")
 _UNWANTED = re.compile(
@@ -79,9 +82,7 @@ def manifest_of(ref: ModelRef, *, endpoint: str | None, token: str | None) -> Ma
         return _local(ref, Path(ref.path).expanduser())
     if ref.repo:
         return _hub(ref, endpoint, token)
-    raise InventoryError(
-        f"{ref.url}: a mirror is read by `weights_from: push` only", hint="use repo: or path:"
-    )
+    return _mirror(ref)
 
 
 def _select(names: Iterable[str]) -> list[str]:
@@ -102,6 +103,26 @@ def _local(ref: ModelRef, folder: Path) -> Manifest:
     except fetching["Failed"] as e:
         raise InventoryError(f"{folder}: {e}", hint=NEXT_STEP[e.kind]) from e
     files = tuple(FileSpec(n, (folder / n).stat().st_size, sha256=_file_hash(folder / n)) for n in names)
+    digest = hashlib.sha256(json.dumps([f.as_dict() for f in files]).encode()).hexdigest()
+    return Manifest(ref, digest[:40], files)
+
+
+def _mirror(ref: ModelRef) -> Manifest:
+    """A plain web server: sizes are asked for; hashes stand in its SHA256SUMS, or nothing is proven."""
+    assert ref.url is not None
+    found = load_model_meta(ref, tokenizer=False).files
+    try:
+        answer = requests.get(f"{ref.url.rstrip('/')}/SHA256SUMS", timeout=20)
+    except requests.RequestException as e:
+        raise CheckRefused(f"{ref.url}: {e}", hint=NEXT_STEP["network"]) from e
+    lines = answer.text.splitlines() if answer.ok else []
+    sums = {name.lstrip("*"): digest for digest, _, name in (line.partition("  ") for line in lines)}
+    if missing := [n for n in found if n not in sums]:
+        raise CheckRefused(
+            f"{ref.url} has no SHA256SUMS with {missing[0]}: its bytes can't be verified",
+            hint="in the mirror's folder: sha256sum * > SHA256SUMS",
+        )
+    files = tuple(FileSpec(n, found[n].size, sha256=sums[n]) for n in sorted(found))
     digest = hashlib.sha256(json.dumps([f.as_dict() for f in files]).encode()).hexdigest()
     return Manifest(ref, digest[:40], files)
 
@@ -196,7 +217,14 @@ def plan_weights(
 
 
 def _request(m: Manifest, endpoint: str | None, token: str | None) -> bytes:
-    request = {"repo": m.ref.repo, "commit": m.commit, "endpoint": endpoint, "token": token, "dest": m.folder}
+    request = {
+        "repo": m.ref.repo,
+        "url": m.ref.url,
+        "commit": m.commit,
+        "endpoint": endpoint,
+        "token": token,
+        "dest": m.folder,
+    }
     request["work"] = layout.WORK
     return json.dumps({**request, "files": [f.as_dict() for f in m.files]}).encode()
 
@@ -227,6 +255,14 @@ def _program(shell: Shell, python: str, word: str, m: Manifest, request: bytes, 
         )
     if not got.ok or not last.get("ok"):
         raise ChangeFailed(f"{m.ref.label}: fetch ended with {got.exit}: {got.tail(5)}", host=shell.host.name)
+
+
+def verify_copy(shell: Shell, m: Manifest, say: Say) -> None:
+    """Check every byte of a folder that was copied to ``m.folder + ".partial"`` and give it its name.
+
+    Raises ChangeFailed when a file is wrong; wrong files are removed, so that a further copy mends them.
+    """
+    _program(shell, "/usr/bin/python3", "verify", m, _request(m, None, None), say)
 
 
 def _fetcher(

@@ -34,7 +34,7 @@ class Release:
 
 
 def api_key(digest):
-    """The endpoint's key, empty when it has none: as systemd hands it over, or (for root) where it is kept."""
+    """The endpoint's key, empty when it has none: as systemd hands it over, or for root where it is kept."""
     given, kept = os.environ.get("CREDENTIALS_DIRECTORY"), os.environ.get("EYAS_CREDENTIALS")
     if not digest or not (given or kept):
         return ""

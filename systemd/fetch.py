@@ -13,12 +13,16 @@ right is never fetched again; a broken one is deleted and fetched once more.
 import concurrent.futures
 import errno
 import hashlib
+import http.client
 import json
 import os
 import pathlib
 import shutil
 import sys
 import threading
+import urllib.error
+import urllib.parse
+import urllib.request
 
 MARK = ".eyas-verified.json"
 CHUNK = 1 << 22
@@ -134,6 +138,35 @@ def need_space(folder, files):
 
 
 def download(request, folder, files):
+    if request.get("url"):
+        for f in files:
+            plain(request["url"].rstrip("/") + "/" + urllib.parse.quote(f["path"]), folder / f["path"])
+    else:
+        snapshot(request, folder, files)
+
+
+def plain(url, path):
+    """One file from a mirror; a part that a cut or killed run left is gone on with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".eyas-part")
+    have = part.stat().st_size if part.exists() else 0
+    asked = urllib.request.Request(url, headers={"Range": "bytes=%d-" % have} if have else {})
+    try:
+        with (
+            urllib.request.urlopen(asked, timeout=60) as r,
+            open(part, "ab" if r.status == 206 else "wb") as f,
+        ):
+            shutil.copyfileobj(r, f, CHUNK)
+    except urllib.error.HTTPError as e:
+        kinds = {401: "bad-token", 403: "forbidden", 404: "missing", 429: "rate-limited"}
+        if e.code != 416:  # 416: the part is whole already, or longer than the file now is
+            raise Failed(kinds.get(e.code, "network"), "%s answered %d" % (url, e.code)) from e
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
+        raise Failed("network", "%s: %s" % (url, e)) from e
+    os.replace(part, path)
+
+
+def snapshot(request, folder, files):
     os.environ.setdefault("HF_HOME", str(folder / ".cache"))
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     if request.get("endpoint"):

@@ -72,22 +72,21 @@ def _tasks_page() -> str:
     head = [
         "# Tasks",
         "",
-        "Written by `invoke docs` from tasks.py. `invoke TASK --help` says the same;"
-        " exit codes are in the README.",
+        "Written by `invoke docs` from tasks.py. `invoke TASK --help` says the same.",
     ]
     return "\n".join([*head, *(line for name, task in _all_tasks() for line in _task(name, task)), ""])
 
 
 def _task(name: str, task: Any) -> Iterator[str]:
     yield from ("", f"## {name}", "", _docstring(task), "")
-    words = [a for a in task.get_arguments() if a.positional]
+    arguments = sorted(task.get_arguments(), key=lambda a: a.name)
+    words = list(task.positional or [])
     if words:
-        yield f"`invoke {name} {' '.join(f'[{a.name.upper()}]' for a in words)}`"
+        yield f"`invoke {name} {' '.join(f'[{w.upper()}]' for w in words)}`"
         yield ""
-    options = sorted(task.get_arguments(), key=lambda a: a.name)
-    if options:
+    if arguments:
         yield from ("| option | meaning |", "|---|---|")
-    yield from (f"| `{_option(a)}` | {_cell(a.help or '')}{_default(a)} |" for a in options)
+    yield from (f"| `{_option(a)}` | {_cell(a.help or '')}{_default(a)} |" for a in arguments)
 
 
 def _option(arg: Any) -> str:
@@ -98,7 +97,11 @@ def _option(arg: Any) -> str:
 
 
 def _default(arg: Any) -> str:
-    if arg.kind is bool or arg.default in {None, ""} or isinstance(arg.default, list):
+    if (
+        arg.kind is bool
+        or arg.default in {None, "", inspect.Parameter.empty}
+        or isinstance(arg.default, list)
+    ):
         return ""
     return f" (default: `{arg.default}`)"
 
@@ -107,8 +110,8 @@ def _codes_page() -> str:
     lines = [
         "# What the doctor can name",
         "",
-        "Written by `invoke docs` from checks/doctor/codes. `invoke explain CODE` says the same in a terminal;"
-        " `invoke doctor` names the code of a failure and computes the values that appear here as `<name>`.",
+        "Written by `invoke docs` from checks/doctor/codes; in a terminal: `invoke explain CODE`.",
+        "Values that the doctor computes for a host appear here as `<name>`.",
     ]
     codes = sorted(catalogue().codes.values(), key=lambda c: c.code)
     family = ""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from checks.facts import HostFacts
+from checks.preconditions import Floors
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable
 from inventory.hardware import load_drivers
 from inventory.model import Host
@@ -274,7 +275,7 @@ The following NEW packages will be installed:
 0 upgraded, 2 newly installed, 2 to remove and 3 not upgraded.
 Need to get 322 MB of archives.
 After this operation, 1,024 MB of additional disk space will be used.
-Abort.
+'http://archive.ubuntu.com/ubuntu/pool/x_amd64.deb' x_amd64.deb 322000000 SHA512:00
 """
 UNMET = """\
 Some packages could not be installed.
@@ -284,7 +285,7 @@ The following packages have unmet dependencies:
 
 
 def test_reads_what_an_install_would_do() -> None:
-    assert parse_simulation(SIMULATED, "", 1) == Simulation(
+    assert parse_simulation(SIMULATED, "", 0) == Simulation(
         new=("libnvidia-compute-580", "nvidia-driver-580-open"),
         removed=("libnvidia-compute-535", "nvidia-driver-535"),
         download=322_000_000,
@@ -293,6 +294,11 @@ def test_reads_what_an_install_would_do() -> None:
     failed = parse_simulation(UNMET, "E: Unable to correct problems, you have held broken packages.\n", 100)
     assert "nvidia-dkms-580-open (= 580.1)" in failed.error
     assert "held broken" in failed.error
+
+
+@pytest.mark.parametrize("said", [SIMULATED, ""])
+def test_a_failure_without_words_is_still_one(said: str) -> None:
+    assert parse_simulation(said, "", 100).error == "apt-get exited 100"
 
 
 @pytest.mark.parametrize(
@@ -380,3 +386,36 @@ def test_only_a_yes_reboots(
     out, err = capsys.readouterr()
     assert out == "", "standard output belongs to the JSON document"
     assert ("gpu01: reboot into driver 580.1? [y/N]" in err) is bool(stdin and stdin.tty and not yes)
+
+
+# ---- the proof ------------------------------------------------------------------------------------------
+
+
+def job(look: list[HostFacts]) -> steps.DriverJob:
+    def again() -> HostFacts:
+        return look.pop(0) if len(look) > 1 else look[0]
+
+    shell: Any = FakeHost()
+    floors = Floors("vllm", "0.33.0", driver="580")
+    return steps.DriverJob(shell, look[0], floors, lambda *_: True, lambda _: None, again, "580.159.04")
+
+
+def test_a_driver_that_nobody_could_see_answering_is_not_proven() -> None:
+    blind = HostFacts("gpu01", 0.0, {})
+    with pytest.raises(ChangeFailed, match="nobody could see whether it answers") as e:
+        job([blind]).prove(deadline=0.0)
+    assert e.value.hint == "invoke facts --host gpu01"
+
+
+def test_the_proof_waits_for_a_driver_that_is_still_starting() -> None:
+    silent = {"driver.source": "none", "driver.nvml_error": "Unknown Error", "driver.nvml_error_code": 999}
+    starting = facts_of({"host": "h200x2-580", "facts": silent})
+    up = facts_of({"host": "h200x2-580"})
+    assert job([starting, starting, up]).prove(deadline=60.0) is up
+    with pytest.raises(ChangeFailed, match="driver-not-answering"):
+        job([starting]).prove(deadline=0.0)
+
+
+def test_the_proof_does_not_wait_for_what_will_not_come() -> None:
+    with pytest.raises(ChangeFailed, match="driver-conflicting-module"):
+        job([facts_of({"host": "rtx4090x2-nouveau"})]).prove(deadline=60.0)

@@ -114,7 +114,7 @@ KNOWN = {
     "eyas.weights.0.partial_files": 1,
     "eyas.weights.0.complete": False,
     "eyas.weights.1.complete": True,
-    "eyas.weights.1.bytes": 7,
+    "eyas.weights.1.bytes": 5,
     "eyas.user": None,
     "eyas.uv": ["0.9.1"],
 }

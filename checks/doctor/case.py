@@ -90,9 +90,9 @@ class Case:
         return None
 
     def known(self, path: str) -> Any:
-        """The probed value, or None."""
+        """The probed value, or None; parts of it that nobody could read are left out."""
         found = self.probe.get(path) if self.probe else None
-        return found.value if isinstance(found, Known) else None
+        return _read(found.value) if isinstance(found, Known) else None
 
     @cached_property
     def prose(self) -> str:
@@ -121,7 +121,7 @@ class Case:
         log = [h.text for h in reversed(self.all("args"))][:4]
         unit = [" ".join(self.unit.all("ExecStart"))] if self.unit else []
         units = self.known("eyas.units") or {}
-        argv = [" ".join(map(str, u.get("argv", []))) for u in units.values() if isinstance(u, dict)]
+        argv = [" ".join(map(str, u.get("argv") or [])) for u in units.values() if isinstance(u, dict)]
         texts = [self.prose, *unit, *argv, *log]
         return tuple(t.lower() for t in texts if t)
 
@@ -169,6 +169,17 @@ class Case:
             or self.has("sgl.not-enough", "sgl.smaller")
             or bool(self.option("fraction"))
         )
+
+
+def _read(node: Any) -> Any:
+    """A fact's value without the parts that are ``{"missing": why}``: None in a list, no key in a mapping."""
+    if isinstance(node, dict):
+        return None if _missing(node) else {k: _read(v) for k, v in node.items() if not _missing(v)}
+    return [_read(v) for v in node] if isinstance(node, list) else node
+
+
+def _missing(node: Any) -> bool:
+    return isinstance(node, dict) and set(node) == {"missing"}
 
 
 def divisors(number: int, *, most: int = 64, step: int = 1) -> list[int]:

@@ -67,7 +67,8 @@ def show_list(*, as_json: bool = False) -> int:
     table = Table("code", "cause", "severity", "title", box=None)
     for row in rows:
         table.add_row(row["code"], row["slug"], row["severity"], row["title"])
-    Console().print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=10_000)).print(table)
     return 0
 
 

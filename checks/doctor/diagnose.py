@@ -236,7 +236,9 @@ def verdict_of(findings: list[Finding], outcomes: list[Outcome]) -> str:
     looked = [o.check for o in outcomes if o.status is Status.OK]
     blind = [f"{o.check} ({o.why})" for o in outcomes if o.status in {Status.UNKNOWN, Status.CRASHED}]
     rest = f"; could not see {', '.join(blind)}" if blind else ""
+    failed = any(f.slug == "unrecognised-failure" for f in findings)
     roots = [f for f in findings if f.root and f.slug != "unrecognised-failure"]
+    roots = [f for f in roots if f.severity is Severity.ERROR] if failed else roots
     if roots:
         top = roots[0]
         fix = f"; next: {top.fix[0].change} {top.fix[0].value}".rstrip() if top.fix else ""

@@ -73,9 +73,12 @@ def _fabric(case: Case) -> Iterator[Candidate]:
     manager = case.known("driver.fabric_manager")
     driver = case.known("driver.module_version")
     waiting = [
-        g for g in _gpus(case) if _dict(g, "fabric").get("state") in {"not started", "in progress", 1, 2}
+        g
+        for g in _gpus(case)
+        if _dict(g, "fabric").get("state")
+        in {"not_started", "not started", "in_progress", "in progress", 1, 2}
     ]
-    if isinstance(manager, dict) and waiting and not manager.get("active"):
+    if isinstance(manager, dict) and waiting and manager.get("active") not in {True, "active"}:
         why = case.fact("driver.fabric_manager", f"{manager}; fabric state {waiting[0].get('fabric')}")
         yield Candidate("driver-fabric-manager", 3, (why,))
     version = manager.get("version") if isinstance(manager, dict) else None

@@ -98,7 +98,8 @@ def _disk(case: Case) -> Iterator[Candidate]:
         if {"need_mb", "free_mb"} <= set(values):
             values["short_mb"] = f"{float(values['need_mb']) - float(values['free_mb']):.0f}"
         yield Candidate("disk-full", 3, case.evidence(hit), values, hit.line, hit.start)
-    for disk in case.known("disks") or []:
+    disks = case.known("disks")
+    for disk in disks if isinstance(disks, list) else ():
         if isinstance(disk, dict) and isinstance(disk.get("free"), int) and 0 <= disk["free"] < 300 * 2**20:
             why = case.fact("disks", f"{disk.get('path')}: {disk['free'] >> 20} MiB free")
             yield Candidate("disk-full", 2, (why,))

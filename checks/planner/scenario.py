@@ -5,7 +5,6 @@ and null fields; anything malformed is an InventoryError that names the field.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from checks.planner.units import GIB, MIB
 from checks.planner.work import Work
 from inventory.catalogue import EngineRelease
 from inventory.errors import InventoryError
+from inventory.jsonfile import read_json
 
 __all__ = ["Scenario", "load_scenario"]
 
@@ -230,10 +230,7 @@ class Scenario:
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file. Raises InventoryError when it isn't one."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise InventoryError(f"cannot read scenario {path}: {e}") from e
+    data = read_json(path, "scenario")
     return Scenario.from_mapping(data, source=path.name)
 
 

@@ -1,6 +1,5 @@
 """The planner against real starts: predicted and measured side by side, with the error of each number."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from checks.planner.result import Plan
 from checks.planner.scenario import Scenario
 from checks.planner.units import GIB, MIB
 from inventory.errors import InventoryError
+from inventory.jsonfile import read_json
 
 __all__ = ["PEAK_GIB", "TOKENS", "WEIGHTS", "Row", "compare", "load_rows"]
 
@@ -60,10 +60,7 @@ class Row:
 
 def load_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a measurement file: a list, or an object with ``rows``. Raises InventoryError otherwise."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise InventoryError(f"cannot read measurements {path}: {e}") from e
+    data = read_json(path, "measurements")
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
         raise InventoryError(f"{path} holds no measurement rows")

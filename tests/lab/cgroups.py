@@ -100,9 +100,9 @@ def processes(lab: str, host: str = "") -> set[int]:
     """Ids (outer) of every process of the host, or of the whole lab."""
     groups = dict(_groups(lab, host))
     found = set()
-    for procs in groups.get("systemd", groups["unified"]).rglob("cgroup.procs"):
-        with contextlib.suppress(OSError):  # the group may end while we look
-            found |= {int(pid) for pid in procs.read_text().split()}
+    for folder, _, _ in os.walk(groups.get("systemd", groups["unified"])):
+        with contextlib.suppress(OSError):  # the group may end while we look; rglob would not bear that
+            found |= {int(pid) for pid in (Path(folder) / "cgroup.procs").read_text().split()}
     return found
 
 

@@ -75,10 +75,12 @@ def ssh(host: str, what: str, options: Options) -> int:
 def fault(host: str, what: str, options: Options) -> int:
     """Make WHAT go wrong on HOST; without WHAT, list what can."""
     if not what:
-        for name, known in FAULTS.items():
-            print(f"{name:20} {known.says.format(value=known.default)}".rstrip())
-        for name in fault_names():
-            print(f"gpu:{name:16} {parse('h200x2+' + name).says[-1]}")
+        known = {name: f.says.format(value=f.default) for name, f in FAULTS.items()}
+        known |= {f"gpu:{name}": parse("h200x2+" + name).says[-1] for name in fault_names()}
+        if options["json"]:
+            print(json.dumps({"schema": 1, "faults": known}))
+        else:
+            print("\n".join(f"{name:20} {says}".rstrip() for name, says in known.items()))
         return 0
     say_to_stderr(Lab.load(options["lab"]).fault(_given(host, "fault"), what, options["value"]))
     return 0

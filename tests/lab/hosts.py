@@ -32,7 +32,7 @@ from tests.lab.rootfs import ensure_rootfs, locked, pick_release
 __all__ = ["SUDO_PASSWORD", "HostSpec", "Lab", "LabHost", "foreign_labs", "lab_names", "say_to_stderr"]
 
 NO_INDEX = 99  # a subnet no lab gets
-NEEDED = ["iproute2", "util-linux", "openssh-client"]
+NEEDED = ["iproute2", "util-linux", "openssh-client", "rsync"]
 
 
 def say_to_stderr(line: str) -> None:

@@ -202,7 +202,11 @@ def test_an_nvswitch_box_gets_the_fabric_manager_of_the_same_version(operator: O
 @box("h200x8+no-fabric-manager")
 @pytest.mark.usefixtures("only_driver")
 def test_a_missing_fabric_manager_needs_no_reboot(operator: Operator) -> None:
-    boot = operator.host.boot_id()
+    """Apt asks no question before it installs a single package: a mere plan must not be an install."""
+    boot, before = operator.host.boot_id(), operator.listing()
+    report = operator.provision(tensor_parallel=8, check=True)
+    assert (report.exit_code, report.status) == (0, "pending")
+    assert operator.listing() == before
     report = operator.provision(tensor_parallel=8)
     assert report.exit_code == 0, report.error
     assert titles(report)[0] == f"install driver {NEW}: nvidia-fabricmanager-580"

@@ -44,9 +44,14 @@ class _Start:
         if self.now.fault != fault:
             return
         if fault.startswith("oom-") and fault != "oom-sampler":
-            used = {"total": total, "used": total - 0.19, "allocated": total - 0.8}
+            used: dict[str, Any] = {"total": total, "used": total - 0.19, "allocated": total - 0.8}
             raise StartFailed("out-of-memory", text("frames", fault), asked=text("asked", fault), **used)
-        memory = {"free": total * 0.4, "total": total, "share": self.share, "wanted": total * self.share}
+        memory: dict[str, Any] = {
+            "free": total * 0.4,
+            "total": total,
+            "share": self.share,
+            "wanted": total * self.share,
+        }
         raise StartFailed(fault, **memory, seqs=self.values.get("max_num_seqs", 256), a=4096, b=3584)
 
 

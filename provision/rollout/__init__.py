@@ -1,0 +1,1 @@
+"""Many hosts as safely as one: plan, prepare everywhere, switch canary first, gate, roll back, resume."""

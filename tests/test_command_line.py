@@ -1,0 +1,254 @@
+"""Every task with odd words, streams and surroundings: its exit code, one JSON document, no traceback."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoke import Collection, Program
+
+import tasks
+from commandline import BROKEN_PIPE, INTERRUPTED, command
+from inventory.errors import CheckRefused
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = sorted(Collection.from_module(tasks).task_names)
+#: They work on the checkout itself.
+CONTRIBUTOR = {"check", "test", "docs", "demo"}
+WITH_JSON = [n for n in NAMES if "json" in Collection.from_module(tasks)[n].option_texts]
+NUMBERS = [("facts", "--forks"), ("provision", "--forks"), ("lab", "--hosts"), ("command", "--node-rank")]
+
+
+class Run:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *argv: str, namespace: Collection | None = None) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr. What is not an exit is a traceback and fails the test."""
+        code = 0
+        try:
+            Program(namespace=namespace or Collection.from_module(tasks)).run(["invoke", *argv])
+        except SystemExit as e:
+            code = int(e.code or 0)
+        out, err = self.capsys.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    return Run(capsys)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_explains_itself(run: Run, name: str) -> None:
+    code, out, _ = run(name, "--help")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[lines.index("Docstring:") + 1].strip() not in {"", "none"}
+    options = re.split(r"\n  (?=--)", out.partition("Options:")[2])[1:]
+    assert [o for o in options if len(o.split()) < 2] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_option_is_usage(run: Run, name: str) -> None:
+    code, out, err = run(name, "--no-such-option", "--json")
+    assert code == 2
+    assert json.loads(out)["schema"] == 1
+    assert "next: " in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (("provison",), "provision"),
+        (("facts", "--hots", "gpu01"), "--host"),
+        (("facts", "--qqq"), "valid: --host, "),
+        (("qqq",), "invoke --list"),
+        (("facts", "--host"), "invoke facts --help"),
+    ],
+)
+def test_the_word_that_was_meant_is_named(run: Run, argv: tuple[str, ...], hint: str) -> None:
+    code, _, err = run(*argv)
+    assert code == 2
+    assert hint in err.partition("next: ")[2]
+
+
+@pytest.mark.parametrize("name", sorted(set(WITH_JSON) - CONTRIBUTOR))
+def test_bare_json_is_one_document(run: Run, name: str) -> None:
+    code, out, _ = run(name, "--json")
+    assert code in {0, 2}
+    assert json.loads(out)["schema"] == 1
+
+
+@pytest.mark.parametrize(("name", "option"), NUMBERS)
+def test_a_word_where_a_number_belongs(run: Run, name: str, option: str) -> None:
+    code, _, err = run(name, f"{option}=many")
+    assert code == 2
+    assert "'many', not a number" in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("translate", "--command", "vllm serve a/b", "--write", ""),
+        ("engines", "--engine", ""),
+        ("plan", "--truth", "--rows="),
+        ("provision", "--host", ""),
+    ],
+)
+def test_an_empty_value_is_not_no_value(run: Run, argv: tuple[str, ...]) -> None:
+    code, _, err = run(*argv)
+    assert code == 2
+    assert "is empty" in err
+
+
+@pytest.mark.parametrize("argv", [("-R", "hosts"), ("hosts", "-R"), ("-T", "5", "hosts")])
+def test_options_of_invoke_that_would_be_ignored(run: Run, argv: tuple[str, ...]) -> None:
+    code, _, err = run(*argv)
+    assert code == 2
+    assert "does nothing here" in err
+
+
+FILES = {
+    "deep": b"[" * 100_000,
+    "array": b"[]",
+    "number": b"7",
+    "cut": b'{"schema": 1, "ho',
+    "binary": bytes(range(256)),
+    "latin1": b'{"schema": "\xe9"}',
+    "empty": b"",
+    "odd": b'{"schema": [], "host": 3, "taken_at": "now"}',
+}
+
+
+@pytest.mark.parametrize("content", [*FILES, "missing", "folder"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("plan", "--deployment", "llama-3.1-8b-eagle3", "--facts"),
+        ("plan", "--scenario"),
+        ("plan", "--truth", "--rows"),
+        ("doctor", "--facts"),
+        ("doctor", "--bundle"),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_json_file_is_named(run: Run, argv: tuple[str, ...], content: str, tmp_path: Path) -> None:
+    path = tmp_path / "named.file"
+    if content == "folder":
+        path.mkdir()
+    elif content != "missing":
+        path.write_bytes(FILES[content])
+    code, out, err = run(*argv, str(path), "--json")
+    if argv == ("doctor", "--facts") and content in {"odd", "latin1"}:
+        return  # any flat object is facts to the doctor, and a byte that is no text is only shown so
+    assert code == 2
+    assert "named.file" in err
+    assert json.loads(out)["error"]
+
+
+@command(help={"json": "x"})
+def bug(c: object, json: bool = False) -> None:
+    raise ZeroDivisionError("canary")
+
+
+@command(help={"json": "x"})
+def unwritable(c: object, json: bool = False) -> None:
+    Path("/nonexistent/folder/file").write_text("x")
+
+
+@command(help={"json": "x"})
+def refused(c: object, json: bool = False) -> None:
+    raise CheckRefused("no", hint="yes", host="gpu01")
+
+
+@command(help={"json": "x"})
+def stopped(c: object, json: bool = False) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("task", "code", "says"),
+    [
+        (refused, 4, "gpu01: no\n  next: yes"),
+        (unwritable, 2, "/nonexistent/folder/file: No such file"),
+        (stopped, INTERRUPTED, "run the same command again"),
+    ],
+)
+def test_what_goes_wrong_in_a_task(run: Run, task: object, code: int, says: str) -> None:
+    got, _, err = run("t", namespace=_only(task))
+    assert got == code
+    assert says in err
+
+
+def test_a_bug_shows_its_place_and_still_one_document(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run("t", "--json", namespace=_only(bug))
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"] == "bug in eyas: ZeroDivisionError: canary"
+    assert "a bug in eyas" in err
+
+
+def _only(task: Any) -> Collection:
+    collection = Collection()
+    collection.add_task(task, name="t")
+    return collection
+
+
+def start(*argv: str, shell_tail: str = "") -> subprocess.CompletedProcess[str]:
+    """In a process of its own, through sh, so that its streams can be closed."""
+    line = f'"{sys.executable}" "{ROOT}/tasks.py" {" ".join(argv)} {shell_tail}; echo "rc=$?" >&2'
+    env = {k: v for k, v in os.environ.items() if k != "HOME"}
+    return subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("argv", "tail", "code"),
+    [
+        (("engines", "--json"), ">&-", 0),
+        (("deployments",), "<&- >&-", 0),
+        (("engines", "--json"), ">/dev/full", 2),
+        (("engines",), ">/dev/full", 2),
+    ],
+)
+def test_streams_that_take_nothing(argv: tuple[str, ...], tail: str, code: int) -> None:
+    done = start(*argv, shell_tail=tail)
+    assert f"rc={code}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def broken_pipe() -> Iterator[int]:
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize("argv", [("engines",), ("engines", "--json"), ("--list",), ("plan", "--help")])
+def test_a_reader_that_left(argv: tuple[str, ...], broken_pipe: int) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tasks.py", *argv],
+        stdout=broken_pipe,
+        stderr=subprocess.PIPE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
+
+
+def test_starting_loads_no_library_that_the_task_list_does_not_need() -> None:
+    """`--list` and completion stay quick: schemas, tables, SSH and HTTP load where they are used."""
+    slow = "{'pydantic', 'rich', 'jinja2', 'fabric', 'paramiko', 'requests', 'huggingface_hub', 'uv'}"
+    line = f"import sys, tasks; print(sorted({slow} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
