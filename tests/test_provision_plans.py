@@ -28,8 +28,8 @@ def deployment(**changes: Any) -> Deployment:
 
 def release(**changes: Any) -> ReleaseWant:
     served = Served(
-        argv=("/bin/true",), env={}, engine_version="1", lock_id="0", lock_name="x", weights={}, model_bytes=1,
-        metrics={}, api_key_env=(), api_key_digest=None,
+        argv=("/bin/true",), env={}, engine_version="1", lock_id="0", lock_name="x", weights={},
+        model_bytes=1, metrics={}, api_key_env=(), api_key_digest=None,
     )  # fmt: skip
     d = deployment(**{k: v for k, v in changes.items() if k != "digest"})
     return make_release(d, Served(**{**vars(served), "api_key_digest": changes.get("digest")}))
