@@ -68,7 +68,7 @@ def wrong_files(folder, files):
 
 
 def unusable(path):
-    """Why a safetensors file with the right hash is no weights: "pointer", "truncated", or "" when it is whole.
+    """Why a safetensors file with the right hash is no weights: "pointer", "truncated", "" when it is whole.
 
     A repository can hold a file that was cut, or never pulled from LFS, before it was uploaded.
     """
@@ -271,7 +271,7 @@ def main():
     request = json.load(sys.stdin)
     dest = pathlib.Path(request["dest"])
     folder = dest.with_name(dest.name + ".partial")
-    held = open(request["work"], "ab") if request.get("work") else None
+    held = os.open(request["work"], os.O_WRONLY | os.O_CREAT, 0o644) if request.get("work") else None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         {"fetch": fetch, "verify": verify}[sys.argv[1]](request, folder)
@@ -284,8 +284,8 @@ def main():
         say(error="disk-full" if e.errno == errno.ENOSPC else "filesystem", text=str(e))
         return 1
     finally:
-        if held:
-            held.close()
+        if held is not None:
+            os.close(held)
     say(ok=True)
     return 0
 

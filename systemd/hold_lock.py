@@ -3,8 +3,8 @@
 Arguments: lock file, owner file, owner JSON, patience in s, work file.
 
 Prints "mine", or "held OWNER" and exits 75. Every byte on stdin is a sign of life; none for `patience`
-seconds, or the end of stdin, frees the lock. Long work of an operator keeps the work file open: what still does
-when the lock is taken belongs to one that is gone, and is killed.
+seconds, or the end of stdin, frees the lock. Long work of an operator keeps the work file open: what still
+does when the lock is taken belongs to one that is gone, and is killed.
 """
 
 import fcntl

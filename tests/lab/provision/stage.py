@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -230,7 +230,7 @@ class Command:
 
 
 class Caller:
-    """A client that asks all the time; ``failed`` holds the seconds (of this clock) at which it got nothing."""
+    """A client that asks all the time; ``failed`` holds what it was told instead of an answer."""
 
     def __init__(self, stage: Stage, name: str = "gpu01") -> None:
         self.address, self.port = stage.on(name).address, PORT
@@ -260,7 +260,7 @@ class Caller:
                 if self._stop.is_set():
                     p.kill()
 
-    def __enter__(self) -> "Caller":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

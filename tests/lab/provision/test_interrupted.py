@@ -47,7 +47,7 @@ KILLED: dict[str, str] = {
 def test_a_killed_operator_at_each_step_of_a_first_run(stage: Stage, at: str) -> None:
     stage.sh(
         "systemctl disable -q --now eyas-chat.service eyas-chat-health.timer 2>/dev/null;"
-        "rm -rf /var/lib/eyas/releases/* /var/lib/eyas/current/* /var/lib/eyas/former /var/lib/eyas/weights/*;"
+        "cd /var/lib/eyas && rm -rf releases/* current/* former weights/*;"
         + ("rm -rf /opt/eyas/envs/*" if at == "wheels" else "")
     )
     stage.hub.faults.add("/lfs/.*target", rate=1_000_000)

@@ -9,7 +9,7 @@ import pytest
 from inventory.model import ModelRef
 from provision.weights import NEXT_STEP
 from tests.lab.conftest import MakeLab
-from tests.lab.provision.stage import Stage, write_model
+from tests.lab.provision.stage import Stage, eventually, write_model
 
 pytestmark = pytest.mark.lab
 TOKEN = "good-token"
@@ -17,7 +17,7 @@ TOKEN = "good-token"
 
 @pytest.fixture(scope="module")
 def small(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A host with a disk of its own, and one deployment served, so that failures have something to leave alone."""
+    """A host with a disk of its own that serves something, which every failure must leave alone."""
     lab = make_lab(["gpu01"], profile="rtx4090x1", size=400 << 20)
     try:
         with Stage.open(lab, tmp_path_factory.mktemp("small")) as opened:
@@ -128,18 +128,17 @@ def test_what_fails_once_is_fetched_again(stage: Stage, fault: dict[str, int]) -
     assert int(whole) > 1 << 16
 
 
-def test_a_pointer_in_place_of_a_file_is_found(stage: Stage) -> None:
-    """A folder that holds LFS pointers (git clone without lfs) is a file of the wrong size and hash."""
-    stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-*")
-    folder = stage.hub.repos.branches("eyas-lab/head")["main"]
-    entry = stage.hub.repos.snapshot("eyas-lab/head", "main")
-    assert entry
-    commit = entry.commit
-    partial = "/var/lib/eyas/weights/eyas-lab--head-" + stage.sh("true")
-    del folder, partial
-    report = stage.run(stage.deployment(), check=True)
-    title = next(c["title"] for c in report.changes if "eyas-lab/head" in c["title"])
-    assert commit[:12] in title
+def test_a_repository_that_was_uploaded_broken_is_named(stage: Stage) -> None:
+    """Hash and size are as the hub says; the content is a pointer, or was cut before it was uploaded."""
+    for name, data, kind in (
+        ("pointer-head", b"version https://git-lfs.github.com/spec/v1\n" + b"oid " * 9, "pointer"),
+        ("cut-head", None, "truncated"),
+    ):
+        folder = write_model(stage.hub.repos.root / "eyas-lab" / name)
+        file = folder / "model.safetensors"
+        file.write_bytes(data or file.read_bytes()[:-10])
+        report = stage.run(stage.deployment(name))
+        assert (report.exit_code, report.hint) == (5, NEXT_STEP[kind]), report.error
 
 
 def test_a_local_folder_of_pointers_is_refused(stage: Stage) -> None:
@@ -170,8 +169,6 @@ def test_a_killed_download_is_cleaned_up_and_finished(stage: Stage) -> None:
     d = stage.deployment("big-head", extra_args=("--no-such-flag",))
     operator = stage.start(d)
     operator.says("download eyas-lab/big-head")
-    from tests.lab.provision.stage import eventually
-
     eventually(
         lambda: stage.sh("find /var/lib/eyas/weights -name '*.incomplete'"), within=20, what="a partial file"
     )
