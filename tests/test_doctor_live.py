@@ -111,6 +111,25 @@ def test_a_fact_that_explains_the_log_is_the_root() -> None:
     assert [f.slug for f in merged.findings if f.root] == ["disk-full"]
 
 
+def test_a_warning_makes_no_error_a_symptom() -> None:
+    report = diagnose(Inputs(log=[b"all is well\n"]))
+    pending = finding("driver-reboot-pending", severity=Severity.WARNING)
+    merged = with_host_rules(report, rules(pending, finding("driver-nvml-mismatch")))
+    assert [f.slug for f in merged.findings if f.root][0] == "driver-nvml-mismatch"
+
+
+def test_a_hint_that_a_fact_confirms_is_a_root() -> None:
+    log = start("python3[9]: RuntimeError: NCCL error: unhandled system error", OVER)
+    unit_text = "ExecStart=/opt/v/bin/vllm serve m --tensor-parallel-size 4\n"
+    two = {"gpus": [CARD, CARD | {"index": 1}]}
+    report = diagnose(
+        Inputs(log=[log.encode()], unit=unit_text, facts={"schema": 1, "host": "h", "taken_at": 1, **two})
+    )
+    merged = with_host_rules(report, rules(finding("tp-world-size-exceeds-gpus")))
+    assert merged.findings[0].slug == "tp-world-size-exceeds-gpus"
+    assert merged.findings[0].root
+
+
 def test_a_rule_that_could_not_look_is_told_and_one_that_crashed_is_not_ok() -> None:
     report = diagnose(Inputs(log=[b"all is well\n"]))
     unknown = with_host_rules(report, [Outcome("disk", Status.UNKNOWN, why="no df"), *rules()])

@@ -76,6 +76,7 @@ def _join(a: Finding, b: Finding) -> Finding:
         severity=min(a.severity, b.severity, key=_SEVERITY.__getitem__),
         evidence=tuple(evidence.values())[:6],
         fix=tuple(fixes.values()),
+        root=a.root or b.root,
         confidence=min(a.confidence, b.confidence, key=lambda c: _CONFIDENCE.get(c, 3)),
     )
 
@@ -83,12 +84,13 @@ def _join(a: Finding, b: Finding) -> Finding:
 def _roots(findings: list[Finding]) -> list[Finding]:
     """A cause that explains others makes them symptoms, whichever look found either."""
     book = catalogue().by_slug
-    present = {f.slug for f in findings}
+    present = {f.slug: f for f in findings}
     strong = [f for f in findings if f.confidence != "low"]
     by: dict[str, str] = {}
     for f in sorted(strong, key=_rank):
         for other in book[f.slug].explains if f.slug in book else ():
-            if other in present and by.get(f.slug) != other:
+            milder = other in present and _SEVERITY[f.severity] > _SEVERITY[present[other].severity]
+            if other in present and not milder and by.get(f.slug) != other:
                 by.setdefault(other, f.slug)
     return [
         _placed(f, by, findings, certain=any(s.severity is Severity.ERROR for s in strong)) for f in findings

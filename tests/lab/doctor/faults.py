@@ -224,7 +224,7 @@ FAULTS = (
     Fault("out of memory: weights", "oom-weights-load", _engine("oom-weights")),
     Fault("out of memory: profiling", "oom-profiling", _engine("oom-profile", plain=True)),
     Fault("out of memory: KV cache", "oom-kv-allocation", _engine("oom-kv", plain=True)),
-    Fault("out of memory: graphs", "oom-cuda-graph-capture", _engine("oom-graphs")),
+    Fault("out of memory: graphs", "oom-cuda-graph-capture", _engine("oom-graphs", plain=True)),
     Fault("out of memory: draft", "oom-spec-draft", _engine("oom-speculative")),
     Fault("out of memory: sampler", "oom-sampler-warmup", _engine("oom-sampler")),
     Fault("KV cache too small", "kv-cache-too-small", _engine("kv-too-small")),
