@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from inventory.model import ModelRef
+from provision import layout
 from provision.weights import NEXT_STEP
 from tests.lab.conftest import MakeLab
 from tests.lab.provision.stage import Stage, eventually, write_model
@@ -17,8 +18,8 @@ TOKEN = "good-token"
 
 @pytest.fixture(scope="module")
 def small(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A host with a disk of its own that serves something, which every failure must leave alone."""
-    lab = make_lab(["gpu01"], profile="rtx4090x1", size=400 << 20)
+    """A host that serves something, which every failure must leave alone."""
+    lab = make_lab(["gpu01"], profile="rtx4090x1")
     try:
         with Stage.open(lab, tmp_path_factory.mktemp("small")) as opened:
             opened.hub.access.tokens = {TOKEN: "me"}
@@ -184,12 +185,15 @@ def test_a_killed_download_is_cleaned_up_and_finished(stage: Stage) -> None:
     assert mark["repo"] == "eyas-lab/big-head"
 
 
-def test_a_disk_that_fills_up(stage: Stage) -> None:
+@pytest.mark.parametrize("size", ["32k", "76k"], ids=["too small at once", "full on the way"])
+def test_a_disk_that_fills_up(stage: Stage, size: str) -> None:
+    """A file system of this size where the head goes: the look before it all only knows the disk of /var/lib."""
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-*")
-    stage.lab.fault("gpu01", "disk-full")
+    stage.run(stage.deployment(), check=True)
+    folder = layout.weights_dir("eyas-lab/head", "0" * 40).rpartition("/")[0]
+    stage.sh(f"mkdir -p {folder} && mount -t tmpfs -o size={size} full {folder}")
     try:
         report = stage.run(stage.deployment())
-        assert report.exit_code == 4, report.error
-        assert "disk" in report.error
+        assert (report.exit_code, report.hint) == (5, NEXT_STEP["disk-full"]), report.error
     finally:
-        stage.lab.heal("gpu01")
+        stage.sh(f"umount {folder}")
