@@ -115,7 +115,7 @@ def test_a_warning_makes_no_error_a_symptom() -> None:
     report = diagnose(Inputs(log=[b"all is well\n"]))
     pending = finding("driver-reboot-pending", severity=Severity.WARNING)
     merged = with_host_rules(report, rules(pending, finding("driver-nvml-mismatch")))
-    assert [f.slug for f in merged.findings if f.root][0] == "driver-nvml-mismatch"
+    assert next(f.slug for f in merged.findings if f.root) == "driver-nvml-mismatch"
 
 
 def test_a_hint_that_a_fact_confirms_is_a_root() -> None:
