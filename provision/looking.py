@@ -2,15 +2,17 @@
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from checks.doctor.catalogue import catalogue
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs
 from checks.facts import HostFacts
-from checks.outcome import Outcome
+from checks.outcome import Evidence, Finding, Fix, Outcome, Severity
+from checks.outcome import look as look_at
 from checks.preconditions import Want as HostWant
 from checks.preconditions import run_preconditions
 from inventory.catalogue import load_catalogue
@@ -23,6 +25,7 @@ from provision.programs import program
 from provision.replan import replanner
 from provision.shell import Shell
 from provision.want import Sources, floors_of, want_for
+from provision.weights import NEXT_STEP
 
 __all__ = ["Seen", "Sight", "gather", "host_rules", "look"]
 
@@ -117,7 +120,8 @@ def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> t
             changes = plan_changes(want, facts, Options(check=True, sources=sources), lambda _: None)
             result.append((tuple(c.title for c in changes), ""))
         except EyasError as e:
-            result.append(((), f"the deployment could not be resolved: {e.message}"))
+            kind = next((k for k, step in NEXT_STEP.items() if step == e.hint), "")
+            result.append(((), f"the deployment could not be resolved: {e.message} [{kind or 'refused'}]"))
         except Exception as e:  # noqa: BLE001 - what would change is a side view; a bug there hides nothing else
             result.append(((), f"{type(e).__name__}: {e}"))
 
@@ -178,9 +182,41 @@ def _page(seen: Seen) -> tuple[str, str]:
     return str(page.get("text") or ""), "" if page.get("text") else "the page is empty"
 
 
+#: How the hub refuses -> the cause.
+HUB = {
+    "gated-no-token": "hf-unauthorized",
+    "bad-token": "hf-unauthorized",
+    "gated-no-access": "hf-forbidden",
+    "forbidden": "hf-forbidden",
+    "repo-missing": "hub-repo-not-found",
+    "rate-limited": "hf-rate-limited",
+}
+
+
 def host_rules(sight: Sight, seen: Seen | None) -> list[Outcome]:
     """The rules that also stand before every provision, asked for what this unit serves."""
-    return run_preconditions(sight.facts, _host_want(seen) if seen else HostWant())
+    found = run_preconditions(sight.facts, _host_want(seen) if seen else HostWant())
+    return [*found, look_at("hub", lambda: _hub(sight, seen))] if seen else found
+
+
+def _hub(sight: Sight, seen: Seen) -> Iterator[Finding]:
+    """What the hub said to the operator's token. It stops no service that runs: then it is a warning."""
+    slug = HUB.get(seen.drift_unseen.rpartition("[")[2].rstrip("]"))
+    code = catalogue().by_slug.get(slug or "")
+    if code is None:
+        return
+    unit = (sight.facts.value("eyas.units", dict) or {}).get(seen.unit) or {}
+    fixes = (Fix(x.change, x.value, x.command, x.why) for x in code.fix if not x.asks)
+    yield Finding(
+        code.code,
+        code.slug,
+        Severity.WARNING if unit.get("active") == "active" else Severity.ERROR,
+        code.title,
+        f"{code.what} {code.why}",
+        (Evidence("hub", seen.drift_unseen),),
+        tuple(fixes),
+        host=sight.facts.host,
+    )
 
 
 def _host_want(seen: Seen) -> HostWant:

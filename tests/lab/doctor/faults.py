@@ -7,8 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from inventory.model import Deployment
 from provision import layout
+from provision.want import Sources
 from tests.lab.host import LabHost
+from tests.lab.hub import Hub
 
 __all__ = ["FAULTS", "Box", "Fault"]
 
@@ -25,6 +28,9 @@ class Box:
 
     host: LabHost
     undo: list[Callable[[], Any]] = field(default_factory=list)
+    hub: Hub | None = None
+    deployment: Deployment | None = None
+    sources: Sources | None = None
 
     # ---- ways to break it
 

@@ -42,7 +42,7 @@ def box(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) 
             host, stage.drafted, lambda h: connect(h, SshOptions()), options, quiet
         )
         assert report.status == "changed", report.error
-        one = Box(lab.host("gpu01"))
+        one = Box(lab.host("gpu01"), hub=hub, deployment=stage.drafted, sources=sources)
         one.engine()
         yield one
 
@@ -92,6 +92,20 @@ def test_after_all_of_that_it_is_healthy_again(box: Box) -> None:
     box.serves()
     found = diagnosed(box)
     assert found.code == 0, found.report.verdict
+
+
+def test_a_token_that_the_hub_refuses_is_named(box: Box) -> None:
+    """Before anything is downloaded again: the running service is not what is wrong."""
+    assert box.hub
+    host = load_inventory(box.host.lab.inventory).select(box.host.name)[0]
+    box.hub.faults.add("/api/models/", status=401, message="Invalid credentials in Authorization header")
+    try:
+        opened = lambda h: connect(h, SshOptions())  # noqa: E731
+        found = diagnose_host(host, box.deployment, opened, box.sources or Sources())
+    finally:
+        box.hub.faults.clear()
+    named = {f.slug: f.severity for f in found.report.findings}
+    assert named.get("hf-unauthorized") is Severity.WARNING, found.report
 
 
 @pytest.mark.parametrize(
