@@ -187,7 +187,7 @@ def test_a_killed_download_is_cleaned_up_and_finished(stage: Stage) -> None:
 
 @pytest.mark.parametrize("size", ["32k", "76k"], ids=["too small at once", "full on the way"])
 def test_a_disk_that_fills_up(stage: Stage, size: str) -> None:
-    """A file system of this size where the head goes: the look before it all only knows the disk of /var/lib."""
+    """A file system of this size where the head goes: the look before only knows the disk of /var/lib."""
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-*")
     stage.run(stage.deployment(), check=True)
     folder = layout.weights_dir("eyas-lab/head", "0" * 40).rpartition("/")[0]
