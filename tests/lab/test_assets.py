@@ -115,7 +115,7 @@ def test_without_a_cpu_torch_the_way_out_is_named(tmp_path: Path, monkeypatch: p
         tried.append(arguments)
         raise ChangeFailed("could not fetch wheels: no matching distribution")
 
-    monkeypatch.setattr(wheelhouse, "_download", none)
+    monkeypatch.setattr(wheelhouse, "download", none)
     with pytest.raises(CheckRefused, match="a CUDA build is several GB and is not fetched") as e:
         wheelhouse._torch(tmp_path)
     assert "--quick" in e.value.hint
