@@ -20,6 +20,7 @@ import pathlib
 import shutil
 import sys
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -233,8 +234,14 @@ def fetch(request, folder):
             return
         drop(folder, wrong)
         need_space(folder, wrong)
-        with Progress(folder, total):
-            download(request, folder, wrong)
+        try:
+            with Progress(folder, total):
+                download(request, folder, wrong)
+        except Failed as e:
+            # The client gives up at once on a 503 in a body; a second try goes on with what is whole.
+            if e.kind != "network" or attempt == 2:
+                raise
+            time.sleep(2)
         say(done=total, total=total, attempt=attempt)
     broken = wrong_files(folder, files)
     if broken:

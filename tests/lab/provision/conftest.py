@@ -22,6 +22,7 @@ def stage(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(autouse=True)
 def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
     """No rule of the hub outlives its test."""
+    stage: Stage | None = request.getfixturevalue("stage") if "stage" in request.fixturenames else None
     yield
-    if "stage" in request.fixturenames:
-        request.getfixturevalue("stage").hub.faults.clear()
+    if stage:
+        stage.hub.faults.clear()

@@ -124,7 +124,7 @@ def test_what_serves_goes_on_while_weights_are_cut_off(stage: Stage, cut: Cut) -
         assert report.exit_code == 6, report.error
     assert caller.asked > 5
     assert stage.answers()
-    assert not stage.sh("pgrep -f lib/fetch.py || true")
+    assert not stage.sh("pgrep -f [l]ib/fetch.py || true")
 
 
 def test_a_reboot_in_the_middle(stage: Stage) -> None:
