@@ -80,6 +80,13 @@ def size(path):
 
 def main(state):
     keep, busy = served(state), in_use()
+    for parent in (
+        "/opt/eyas/envs",
+        state + "/releases",
+        *map(str, pathlib.Path(state, "weights").glob("*")),
+    ):
+        for left in pathlib.Path(parent).glob(".*.gone"):  # of a run that was cut off
+            shutil.rmtree(left)
     for path in json.load(sys.stdin):
         why = why_not(path, keep, busy)
         if why:

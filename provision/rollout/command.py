@@ -127,6 +127,7 @@ class _Run:
 
     def _loop(self, record: Record, crew: HostCrew) -> int:
         self.converge.journal.path = record.path
+        record.mask = self.mask
         ending = Rollout(record, crew, self.progress.say).run()
         self._tell(record.plan, ending, str(record.path))
         return ending.exit_code

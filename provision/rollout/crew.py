@@ -65,20 +65,23 @@ class HostCrew:
         with self._mutex:
             hand = self._hands.get(host.name)
         if hand is None:
-            hand = _Hand(self.connect(host))
-            hand.stack.callback(hand.shell.close)
+            made = _Hand(self.connect(host))
+            made.stack.callback(made.shell.close)
             with self._mutex:
-                self._hands[host.name] = hand
+                hand = self._hands.setdefault(host.name, made)
+            if hand is not made:
+                made.stack.close()
         shell: Shell = hand.shell
         return shell
 
     def take(self, host: Host) -> None:
-        """Make sure the host's lock is ours. LockHeld names who has it; a lock that was lost is one, too."""
-        self.shell(host)
+        """Make sure the host's lock is ours. LockHeld: somebody has it, or took it from us."""
+        shell = self.shell(host)
         hand = self._hands[host.name]
         if hand.lock is None:
             hand.lock = hand.stack.enter_context(host_lock(hand.shell, self.what))
         elif hand.lock.closed:
+            shell.run(("true",), timeout=20, sudo=False)  # HostUnreachable when it is the link that is gone
             raise LockHeld(
                 "the lock on this host was taken away", hint="invoke fleet-lock status", host=host.name
             )
@@ -182,6 +185,10 @@ class HostCrew:
                 stdin=program("wait_idle.py"),
                 check=False,
             )
+            if got.exit not in {0, 1}:
+                self._for(member)(
+                    f"requests in flight could not be counted: {got.stdout.strip() or got.tail(1)}"
+                )
             if got.exit == 1:
                 raise ChangeFailed(
                     f"requests are still running after {patience:g} s: {got.stdout.strip()}",

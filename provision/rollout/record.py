@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._journal = Journal(path)
+        #: Set by whoever reads secrets: nothing of them may reach the file.
+        self.mask: Callable[[str], str] = str
         self.events = list(_read(path))
 
     @classmethod
@@ -49,6 +51,7 @@ class Record:
         return f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}"
 
     def write(self, event: str, **words: Any) -> None:
+        words = json.loads(self.mask(json.dumps(words)))
         self._journal.write(event, **words)
         self.events.append({"event": event, **words})
 
