@@ -49,7 +49,7 @@ def test_prune_sees_what_current_links_need(tmp_path: Path) -> None:
 def test_prune_does_nothing_when_a_release_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "d").symlink_to(tmp_path / "gone")
-    with pytest.raises(OSError, match="release.json"):
+    with pytest.raises(OSError, match=r"release\.json"):
         program("prune.py")["served"](str(tmp_path))
 
 
