@@ -308,7 +308,7 @@ def _service_state(want: Want, facts: HostFacts) -> ServiceState:
 
 
 def _seen(facts: HostFacts, path: str) -> dict[str, Any]:
-    """A restart is never decided on what nobody could read: a busy host's systemctl may not answer in time."""
+    """No restart is decided on what nobody could read: a busy host's systemctl may answer too late."""
     fact = facts.get(path)
     if isinstance(fact, Missing):
         raise HostUnreachable(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from checks.facts import HostFacts, Missing
 from checks.probe import decode, pack
+from inventory.errors import HostUnreachable
 from inventory.hosts import load_inventory
 from inventory.model import Host
 from provision import ssh
@@ -148,7 +149,7 @@ def _plan(host: Host, facts: HostFacts) -> list[Change]:
     folders, files = facts.value("eyas.folders", dict) or {}, facts.value("eyas.files", dict) or {}
     units = facts.get("eyas.units")
     if isinstance(units, Missing):
-        raise RuntimeError(f"{host.name} is too busy to be looked at: {units.reason}")
+        raise HostUnreachable(f"too busy to be looked at: {units.reason}", host=host.name)
     unit = units.value.get("eyas-bench.service") or {}
     changes = []
     if not folders.get(FOLDER):
