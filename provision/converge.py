@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from checks.facts import HostFacts
+from checks.facts import HostFacts, Missing
 from checks.outcome import Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
@@ -290,8 +290,7 @@ def _plan_credential(want: Want, facts: HostFacts) -> list[Change]:
 
 def _service_state(want: Want, facts: HostFacts) -> ServiceState:
     name = want.deployment.name
-    files = facts.value("eyas.files", dict) or {}
-    units = facts.value("eyas.units", dict) or {}
+    files, units, current = (_seen(facts, f"eyas.{part}") for part in ("files", "units", "current"))
     equal = all(
         (files.get(layout.unit_path(n)) or {}).get("sha256") == sha256(data).hexdigest()
         for n, data in want.release.units.items()
@@ -299,13 +298,25 @@ def _service_state(want: Want, facts: HostFacts) -> ServiceState:
     service = units.get(f"{layout.unit_name(name)}.service") or {}
     timer = units.get(f"{layout.unit_name(name)}-health.timer") or {}
     return ServiceState(
-        current=(facts.value("eyas.current", dict) or {}).get(name),
+        current=current.get(name),
         units_equal=equal,
         drop_ins=any(f"/{layout.unit_name(name)}.service.d/" in p for p in service.get("drop_ins") or ()),
         active=service.get("active") == "active",
         enabled=service.get("enabled") == "enabled",
         timer_active=timer.get("active") == "active",
     )
+
+
+def _seen(facts: HostFacts, path: str) -> dict[str, Any]:
+    """No restart is decided on what nobody could read: a busy host's systemctl may answer too late."""
+    fact = facts.get(path)
+    if isinstance(fact, Missing):
+        raise HostUnreachable(
+            f"nobody could look at {path}: {fact.reason}",
+            hint="run the same command again when the host is less busy",
+            host=facts.host,
+        )
+    return dict(fact.value or {})
 
 
 def _prove(shell: Shell, want: Want) -> None:

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from checks.facts import HostFacts
+from checks.facts import HostFacts, Missing
 from checks.probe import decode, pack
+from inventory.errors import HostUnreachable
 from inventory.hosts import load_inventory
 from inventory.model import Host
 from provision import ssh
@@ -146,7 +147,10 @@ def _converge(host: Host, options: ssh.SshOptions) -> int:
 
 def _plan(host: Host, facts: HostFacts) -> list[Change]:
     folders, files = facts.value("eyas.folders", dict) or {}, facts.value("eyas.files", dict) or {}
-    unit = (facts.value("eyas.units", dict) or {}).get("eyas-bench.service") or {}
+    units = facts.get("eyas.units")
+    if isinstance(units, Missing):
+        raise HostUnreachable(f"too busy to be looked at: {units.reason}", host=host.name)
+    unit = units.value.get("eyas-bench.service") or {}
     changes = []
     if not folders.get(FOLDER):
         changes.append(Change("folder", _command("mkdir", "-p", FOLDER)))
