@@ -169,7 +169,7 @@ def test_the_host_goes_back_by_itself_when_the_operator_is_gone(stage: Stage) ->
     operator.kill()
     operator.finish()
     eventually(lambda: stage.current() == former and stage.answers(), within=40, what="the former release")
-    assert not stage.sh("ls /var/lib/eyas/former")
+    eventually(lambda: not stage.sh("ls /var/lib/eyas/former"), within=20, what="the end of the way back")
 
 
 def test_a_switch_that_a_power_cut_ended_still_knows_what_served(stage: Stage) -> None:

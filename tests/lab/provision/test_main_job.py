@@ -143,7 +143,8 @@ def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     watch = (
         "while sleep .05; do for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done; done"
     )
-    stage.sh(f'systemd-run -q --unit=watch -p StandardOutput=file:/tmp/cmdlines sh -c "{watch}"')
+    stage.on().write("/root/watch.sh", watch)
+    stage.sh("systemd-run -q --unit=watch -p StandardOutput=file:/tmp/cmdlines sh /root/watch.sh")
     texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
     stage.sh("systemctl stop watch")
     stage.run(canaries, check=True)

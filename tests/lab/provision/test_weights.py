@@ -179,7 +179,8 @@ def test_a_killed_download_is_cleaned_up_and_finished(stage: Stage) -> None:
     report = stage.run(d)
     assert report.exit_code == 6, report.error
     assert not stage.sh(
-        "find /var/lib/eyas/weights/eyas-lab--big-head-* -name '*.incomplete' -o -name '*.partial' -o -name .cache"
+        "find /var/lib/eyas/weights/eyas-lab--big-head-* "
+        "-name '*.incomplete' -o -name '*.partial' -o -name .cache"
     )
     mark = json.loads(stage.sh("cat /var/lib/eyas/weights/eyas-lab--big-head-*/*/.eyas-verified.json"))
     assert mark["repo"] == "eyas-lab/big-head"
