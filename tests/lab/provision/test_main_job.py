@@ -140,9 +140,7 @@ def canaries(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployme
 def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-b-*")
     stage.hub.faults.add("lfs/", rate=30000)
-    watch = (
-        "while sleep .05; do for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done; done"
-    )
+    watch = "while sleep .2; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; done"
     stage.on().write("/root/watch.sh", watch)
     stage.sh("systemd-run -q --unit=watch -p StandardOutput=file:/tmp/cmdlines sh /root/watch.sh")
     texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
