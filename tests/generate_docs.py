@@ -72,7 +72,7 @@ def _tasks_page() -> str:
     head = [
         "# Tasks",
         "",
-        "Written by `invoke docs` from tasks.py. `invoke TASK --help` says the same.",
+        "Written by `invoke docs` from surface/. `invoke TASK --help` says the same.",
     ]
     return "\n".join([*head, *(line for name, task in _all_tasks() for line in _task(name, task)), ""])
 

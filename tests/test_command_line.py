@@ -15,8 +15,8 @@ import pytest
 from invoke import Collection, Program
 
 import tasks
-from commandline import BROKEN_PIPE, INTERRUPTED, command
 from inventory.errors import CheckRefused
+from surface.commandline import BROKEN_PIPE, INTERRUPTED, command
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = sorted(Collection.from_module(tasks).task_names)

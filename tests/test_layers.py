@@ -9,7 +9,7 @@ ALLOWED = {
     "checks": {"inventory", "checks"},
     "provision": {"inventory", "checks", "provision"},
 }
-OURS = {"inventory", "checks", "provision", "tasks", "tests"}
+OURS = {"inventory", "checks", "provision", "surface", "tasks", "tests"}
 SSH = {"fabric", "invoke", "paramiko"}
 SSH_MODULES = {Path("provision/ssh.py")}
 

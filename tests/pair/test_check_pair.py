@@ -9,8 +9,8 @@ import pytest
 from invoke import Context
 from invoke.exceptions import Exit
 
-import tasks
 from checks.modelmeta import HubUnreachable
+from surface import models
 from tests.pair import hub as stand_in
 from tests.pair.making import make
 
@@ -36,7 +36,7 @@ def hub(tmp_path: Path) -> Iterator[stand_in.Hub]:
 def run(capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[int, str]:
     """Exit code and stdout, with the error's text after it."""
     try:
-        tasks.check_pair.body(Context(), **options)
+        models.check_pair.body(Context(), **options)
     except Exit as e:
         return e.code, capsys.readouterr().out + (e.message or "")
     return 0, capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""How the tasks meet invoke: errors, exit codes, words, pipes. The tasks are in tasks.py.
+"""How the tasks meet invoke: errors, exit codes, words, pipes. The tasks are beside it.
 
 Works the same under ``invoke`` and ``eyas``. Put right on invoke's classes at import: a wrong flag would be
 exit 1, ``--help`` after a positional argument would be its value, ``| head`` would be a traceback.
@@ -24,7 +24,7 @@ from inventory.nearest import did_you_mean
 
 __all__ = ["ROOT", "command", "run_program"]
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
@@ -50,7 +50,7 @@ class _Task(Task[Any]):
 
 def command(
     *,
-    help: dict[str, str] | None = None,  # noqa: A002 - invoke's word
+    help: dict[str, str] | None = None,
     checkout: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:
@@ -231,7 +231,7 @@ def _nearest(e: ParseError, program: Program) -> str:
 
 class _Eyas(Program):
     def print_version(self) -> None:
-        from importlib.metadata import version  # noqa: PLC0415 - costs as much as the rest of a start
+        from importlib.metadata import version
 
         self.version = version("eyas")
         super().print_version()
