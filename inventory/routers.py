@@ -31,7 +31,7 @@ class Haproxy(_Row):
 
 
 class SglangRouter(_Row):
-    """A wheel. ``lock``: name of its wheel lock, without the Python tag; ``policy``: as the router spells it."""
+    """A wheel. ``lock``: its wheel lock's name, without the Python tag; ``policy``: as it spells it."""
 
     title: str
     version: str

@@ -1,15 +1,10 @@
 """One endpoint for many boxes: the router in front of the fleet."""
 
-from typing import TYPE_CHECKING
-
 from invoke import Context
 
 from inventory.errors import UsageError
 from surface.commandline import command
-from surface.options import LIMIT, select
-
-if TYPE_CHECKING:
-    from inventory.model import Host
+from surface.options import LIMIT, one_host, select
 
 ACTIONS = ("install", "status", "drain", "restore")
 
@@ -69,7 +64,7 @@ def router(
         accept_new_host_keys=accept_new_host_keys,
         as_json=json,
     )
-    front = _one(host, inventory)
+    front = one_host(host, inventory)
     if action != "install":
         if limit or check:
             raise UsageError(
@@ -80,13 +75,3 @@ def router(
         raise UsageError(f"install takes no {name!r}", hint="the backends: --limit PATTERN")
     ask = made.Ask(kind, port, listen, deployment, push_wheels)
     return made.install(front, select(limit, inventory, "--limit"), ask, flags)
-
-
-def _one(host: str | None, inventory: str | None) -> "Host":
-    found = select(host, inventory)
-    if len(found) != 1:
-        names = ", ".join(h.name for h in found[:4])
-        raise UsageError(
-            f"a router runs on one host, --host names {len(found)} ({names})", hint="--host NAME"
-        )
-    return found[0]

@@ -2,7 +2,8 @@
 
   status                    backends, their state and requests in flight
   wait SECONDS              until the running router is what router.json says
-  drain NAME SECONDS        no new requests for this backend; wait until those in flight have ended
+  drain NAME SECONDS OTHERS no new requests for this backend; wait until those in flight have ended; while it
+                            is the only one that is up, wait OTHERS seconds for another
   restore NAME SECONDS      back in, once it has answered a completion
   sync                      make the running sglang-router equal to router.json (its `reload`)
 
@@ -28,6 +29,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 SOCKET = "/run/eyas_router/admin.sock"
 KEYS = "/etc/eyas/credentials/router"
+LOCK = "/var/lib/eyas/lock/router"
 POLL_S = 0.2
 
 
@@ -75,7 +77,7 @@ def replace(name, text):
 @contextlib.contextmanager
 def alone():
     """Two operators, or two hosts of one batch, change the drained ones one after the other."""
-    with open("/var/lib/eyas/lock/router", "ab") as f:
+    with open(LOCK, "ab") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
@@ -275,7 +277,7 @@ def as_wanted():
     }
 
 
-def others(rows, name):
+def live_others(rows, name):
     return [n for n, r in rows.items() if n != name and r["up"] and not r["drained"]]
 
 
@@ -283,15 +285,15 @@ def take_out(name):
     """True when it takes no new requests any more; False when it is the last that can."""
     told, it = router()
     one, rows = backend(told, name), it.rows()
-    if rows.get(name, {}).get("up") and not others(rows, name) and name not in told["drained"]:
+    if rows.get(name, {}).get("up") and not live_others(rows, name) and name not in told["drained"]:
         return False
     note(name, True)
     it.mark(one, True)
     return True
 
 
-def drain(name, patience):
-    end = time.monotonic() + patience
+def drain(name, patience, others_s):
+    end = time.monotonic() + others_s
     while True:
         with alone():
             if take_out(name):
@@ -299,6 +301,7 @@ def drain(name, patience):
         if time.monotonic() > end:
             raise Said(4, why="%s is the only backend that is up" % name)
         time.sleep(POLL_S)
+    end = time.monotonic() + patience
     told, it = router()
     one = backend(told, name)
     while True:
@@ -336,7 +339,7 @@ def main(verb, *words):
         return status()
     if verb == "sync":
         return {"synced": router()[1].sync() is None}
-    return {"drain": drain, "restore": restore}[verb](words[0], float(words[1]))
+    return {"drain": drain, "restore": restore}[verb](words[0], *map(float, words[1:]))
 
 
 if __name__ == "__main__":

@@ -78,8 +78,11 @@ def _converge(shell: Shell, want: RouterWant, ask: Ask, report: HostReport, say:
         left = again()
     if left:
         titles = "; ".join(c.title for c in left)
-        raise ChangeFailed(f"after all changes the host is still not as wanted: {titles}",
-                           hint="invoke router --check --diff shows what differs", host=shell.host.name)  # fmt: skip
+        raise ChangeFailed(
+            f"after all changes the host is still not as wanted: {titles}",
+            hint="invoke router --check --diff shows what differs",
+            host=shell.host.name,
+        )
     report.status = "changed" if changes else "ok"
 
 

@@ -96,12 +96,14 @@ class Router:
     def status(self) -> dict[str, Any]:
         return self._ask("status", timeout=60)
 
-    def drain(self, name: str, patience_s: float) -> dict[str, Any]:
+    def drain(self, name: str, patience_s: float, *, others_s: float = 0) -> dict[str, Any]:
         """No new requests for it; returns when those in flight have ended. Raises ChangeFailed otherwise.
 
-        When they don't end in time it stays drained; when it is the only one that is up it stays in.
+        When they don't end in time it stays drained. While it is the only one that is up it stays in;
+        ``others_s``: how long to wait for another.
         """
-        return self._ask("drain", name, f"{patience_s:g}", timeout=patience_s + 60)
+        words = ("drain", name, f"{patience_s:g}", f"{others_s:g}")
+        return self._ask(*words, timeout=patience_s + others_s + 60)
 
     def restore(self, name: str, patience_s: float = 60) -> dict[str, Any]:
         """Back in once it has answered a completion. When it doesn't, ChangeFailed, and it stays out."""
