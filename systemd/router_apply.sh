@@ -73,7 +73,7 @@ if place "$staged" && run "$how"; then
     rm -rf "$staged" "$former"
     exit 0
 fi
-systemctl status --no-pager -n 15 "$unit" >&2 || true
+journalctl --no-pager -b -o cat -n 15 -u "$unit" >&2 || true
 place "$former" || exit 77
 [ -f "$former/$unit" ] || { rm -rf "$staged"; systemctl daemon-reload; exit 1; }
 run "$how" || exit 77

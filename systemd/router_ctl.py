@@ -192,32 +192,43 @@ class Sglang:
             raise Silent("%s: %s" % (self.url, e)) from e
 
     def rows(self):
+        """A worker that never answered is not listed until it does: that is down, not drained."""
         known, found = self.workers(), {}
         for b in self.told["backends"]:
             w = known.get("http://" + b["endpoint"])
+            up = bool(w and w.get("is_healthy"))
+            drained = w is None and b["name"] in self.told["drained"]
             found[b["name"]] = {
-                "up": bool(w and w.get("is_healthy")),
-                "drained": w is None,
+                "up": up,
+                "drained": drained,
                 "in_flight": w.get("load") if w else running(self.told, b),
                 "requests": None,
-                "why": "" if w is None or w.get("is_healthy") else "its health check fails",
+                "why": "" if up or drained else "its health check fails" if w else "it has not answered yet",
             }
         return found
 
-    def mark(self, backend, out):
+    def tell(self, backend, out):
+        """Ask for it; True when there was something to ask."""
         url = "http://" + backend["endpoint"]
         known = self.workers().get(url)
         if bool(known) is not out:
-            return
+            return False
         if out:
             http("%s/%s" % (self.url, known["id"]), self.key, "DELETE")
         else:
             http(self.url, self.key, "POST", {"url": url, "api_key": self.key})
-        until(lambda: bool(self.workers().get(url)) is not out, 20, "the router did not take %s" % url)
+        return True
+
+    def mark(self, backend, out):
+        url = "http://" + backend["endpoint"]
+        if self.tell(backend, out):
+            until(lambda: bool(self.workers().get(url)) is not out, 20, "the router did not take %s" % url)
 
     def sync(self):
+        """What one backend can't do is no reason to leave the others out."""
         for b in self.told["backends"]:
-            self.mark(b, b["name"] in self.told["drained"])
+            with contextlib.suppress(Silent):
+                self.tell(b, b["name"] in self.told["drained"])
         wanted = {"http://" + b["endpoint"] for b in self.told["backends"]}
         for url, w in self.workers().items():
             if url not in wanted:

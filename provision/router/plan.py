@@ -45,17 +45,17 @@ class Bring:
 
     def changes(self, say: Say) -> list[Change]:
         if self.lock is None:
-            return self._package(say)
+            return self._package()
         have = set(self.state.envs)
         if self.lock.id[:16] in have:
             return []
         return plan_environment(self._environment(self.lock, say), have, set(self.state.uv), say)
 
-    def _package(self, say: Say) -> list[Change]:
+    def _package(self) -> list[Change]:
         row, found = load_routers().haproxy, self.state.package
         if found is None:
             title = f"install {row.package} with apt"
-            return [Change(title, partial(_install, name=row.package, say=say))]
+            return [Change(title, partial(_install, name=row.package))]
         _new_enough(found, row.oldest, self.host.name)
         return []
 
@@ -121,11 +121,11 @@ def _make_base(shell: Shell) -> None:
     shell.run(("sh", "-s"), timeout=60, stdin=program("base.sh"))
 
 
-def _install(shell: Shell, name: str, say: Say) -> None:
+def _install(shell: Shell, name: str) -> None:
     """The package starts a service of its own with nothing in it; ours replaces that."""
     wrong = apt.refresh(shell)
     try:
-        apt.apt_get(shell, "install", "--no-install-recommends", name, timeout=900, on_line=say)
+        apt.apt_get(shell, "install", "--no-install-recommends", name, timeout=900)
     except ChangeFailed as e:
         raise ChangeFailed(f"{e.message}\n{wrong}".rstrip(), hint=e.hint, host=e.host) from e
     shell.run(("systemctl", "disable", "--now", "--quiet", f"{name}.service"), timeout=60, check=False)

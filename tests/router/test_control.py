@@ -210,3 +210,42 @@ def test_a_host_that_is_not_behind_the_router_is_switched_all_the_same() -> None
     hook = RouterHook(lambda: other, lambda: None, lambda _, text: said.append(text))
     hook.restore("gpu09")
     assert said == ["not through the router: gpu09 is no backend of this router"]
+
+
+@pytest.fixture
+def sglang(tmp_path: Path) -> Any:
+    """The other router, as a dictionary of workers behind its HTTP API."""
+    made = control(tmp_path)
+    words = made.read() | {"kind": "sglang-router", "listen_url": "0.0.0.0"}
+    (tmp_path / "router.json").write_text(json.dumps(words))
+    made.api_key = lambda _: "k"
+    made.workers = {"http://10.0.0.1:8000": {"id": "1", "load": 3, "is_healthy": True}}
+    made.asked = []
+
+    def http(url: str, key: str, method: str = "GET", body: Any = None, timeout: float = 5.0) -> str:
+        made.asked.append((method, url))
+        assert url.startswith("http://127.0.0.1:8080/workers") or "/metrics" in url
+        if method == "DELETE":
+            made.workers = {u: w for u, w in made.workers.items() if w["id"] != url.rsplit("/", 1)[1]}
+        elif method == "POST":
+            made.workers[body["url"]] = {"id": "9", "load": 0, "is_healthy": True}
+        return json.dumps({"workers": [{"url": u, **w} for u, w in made.workers.items()]})
+
+    made.http = http
+    return made
+
+
+def test_a_worker_that_never_answered_is_down_and_not_drained(sglang: Any) -> None:
+    told = sglang.main("status")
+    assert [(b["state"], b["in_flight"]) for b in told["backends"]] == [("up", 3), ("down", None)]
+    assert sglang.as_wanted()
+
+
+def test_a_reload_adds_and_removes_workers(sglang: Any) -> None:
+    sglang.workers["http://10.0.0.9:8000"] = {"id": "4", "load": 0, "is_healthy": True}
+    sglang.note("gpu01", True)
+    sglang.main("sync")
+    assert set(sglang.workers) == {"http://10.0.0.2:8000"}
+    assert sglang.as_wanted()
+    sglang.main("sync")
+    assert [m for m, _ in sglang.asked].count("POST") == 1
