@@ -8,7 +8,7 @@ from typing import Any
 
 from inventory.errors import ChangeFailed, CheckRefused, HostUnreachable, UsageError
 from inventory.model import Host
-from provision.router.state import Router
+from provision.router.state import NotBehind, Router
 from provision.shell import Shell
 
 __all__ = ["RouterHook", "check_hook", "run_hook"]
@@ -66,6 +66,10 @@ class RouterHook:
     ) -> None:
         self.shell, self.lost, self.say = shell, lost, say
 
+    def look(self) -> None:
+        """Raise unless there is a router that answers: asked before anything is touched."""
+        Router(self.shell()).status()
+
     def drain(self, host: str, patience_s: float) -> None:
         self.say(host, "draining: no new requests, those in flight end")
         self._tell(host, lambda router: router.drain(host, patience_s, others_s=_OTHERS_S))
@@ -81,8 +85,8 @@ class RouterHook:
             except HostUnreachable:
                 self.lost()
                 act(Router(self.shell()))
-        except CheckRefused as e:
+        except NotBehind as e:
             self.say(host, f"not through the router: {e.message}")
-        except HostUnreachable as e:
+        except (HostUnreachable, CheckRefused) as e:
             where = f"{e.host}: " if e.host else ""
             raise ChangeFailed(f"{where}{e.message}", hint=e.hint, host=host) from e

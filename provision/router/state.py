@@ -12,7 +12,11 @@ from provision.programs import program
 from provision.router.files import HERE, UNIT
 from provision.shell import Shell
 
-__all__ = ["HostState", "Router", "look"]
+__all__ = ["HostState", "NotBehind", "Router", "look"]
+
+
+class NotBehind(CheckRefused):
+    """The router has no such backend."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class Router:
     def _error(self, code: int, words: tuple[str, ...], why: str) -> EyasError:
         status = f"invoke router status --host {self.host}"
         if code == _NO_BACKEND:
-            return CheckRefused(why, hint=f"{status}   lists them", host=self.host)
+            return NotBehind(why, hint=f"{status}   lists them", host=self.host)
         if code == _LAST:
             hint = "bring another backend up first; without it every request would fail"
             return ChangeFailed(why, hint=hint, host=self.host)

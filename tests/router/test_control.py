@@ -204,6 +204,15 @@ def test_the_hook_tries_a_lost_router_once_more_and_then_fails_this_host_only() 
     assert lost == ["front"]
 
 
+def test_a_rollout_does_not_go_on_without_its_router() -> None:
+    none = shell(2, "", "python3: can't open file '/var/lib/eyas/router/router_ctl.py'")
+    hook = RouterHook(lambda: none, lambda: None, lambda _, text: None)
+    with pytest.raises(CheckRefused, match="no router of eyas"):
+        hook.look()
+    with pytest.raises(ChangeFailed, match="no router of eyas"):
+        hook.drain("gpu01", 9)
+
+
 def test_a_host_that_is_not_behind_the_router_is_switched_all_the_same() -> None:
     said: list[str] = []
     other = shell(3, '{"why": "gpu09 is no backend of this router"}')
