@@ -7,6 +7,7 @@ trap '' PIPE HUP
 staged=$1; folder=$2; kind=$3; haproxy=$4; key=$5
 unit=eyas_router.service
 there=/etc/systemd/system/$unit
+[ "$kind" = haproxy ] && patience=15 || patience=90
 
 valid() {
     [ "$kind" = haproxy ] || return 0
@@ -42,7 +43,7 @@ run() {
         systemctl reload "$unit"
     else
         systemctl restart "$unit"
-    fi && python3 -sE "$folder/router_ctl.py" wait 60 >/dev/null
+    fi && python3 -sE "$folder/router_ctl.py" wait "$patience" >&2
 }
 
 how=reload

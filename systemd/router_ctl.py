@@ -172,6 +172,12 @@ class Haproxy:
             }
         return found
 
+    def runs_this(self):
+        """Whether it has read the configuration that lies here: after a failed reload it has not."""
+        with open(HERE / "haproxy.cfg", encoding="utf-8") as f:
+            name = re.search(r"^    description (\S+)$", f.read(), re.MULTILINE)
+        return bool(name) and name[1] in self.ask("show info").split()
+
     def mark(self, backend, out):
         said = self.ask("set server engines/%s weight %d" % (backend["name"], 0 if out else 1)).strip()
         if said:
@@ -184,6 +190,10 @@ class Sglang:
         address = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(told["listen_url"], told["listen_url"])  # noqa: S104 - compared
         self.url = "http://%s:%d/workers" % (address, told["port"])
         self.key = api_key(told)
+
+    def runs_this(self):
+        """What only a restart changes is read at the start."""
+        return True
 
     def workers(self):
         try:
@@ -283,9 +293,8 @@ def backend(told, name):
 def as_wanted():
     told, it = router()
     rows = it.rows()
-    return {n: r["drained"] for n, r in rows.items()} == {
-        b["name"]: b["name"] in told["drained"] for b in told["backends"]
-    }
+    wanted = {b["name"]: b["name"] in told["drained"] for b in told["backends"]}
+    return {n: r["drained"] for n, r in rows.items()} == wanted and it.runs_this()
 
 
 def live_others(rows, name):

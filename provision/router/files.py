@@ -63,8 +63,7 @@ def render(want: RouterWant, drained: Iterable[str], *, env: str = "") -> Files:
         "router_ctl.py": program("router_ctl.py").decode(),
     }
     if want.kind == "haproxy":
-        listen = document["listen_url"]
-        folder["haproxy.cfg"] = _template("router_haproxy.cfg.j2", want, listen=listen, drained=out)
+        folder["haproxy.cfg"] = _haproxy(want, str(document["listen_url"]), out)
     else:
         folder["router_serve.py"] = program("router_serve.py").decode()
     unit = _template(
@@ -76,6 +75,13 @@ def render(want: RouterWant, drained: Iterable[str], *, env: str = "") -> Files:
         settings=_settings(want, document),
     )
     return Files(folder, unit, path)
+
+
+def _haproxy(want: RouterWant, listen: str, drained: list[str]) -> str:
+    """With a name for all of it but the weights, which change while it runs."""
+    whole = _template("router_haproxy.cfg.j2", want, listen=listen, drained=[], digest="")
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
+    return _template("router_haproxy.cfg.j2", want, listen=listen, drained=drained, digest=digest)
 
 
 def _own(want: RouterWant) -> dict[str, object]:

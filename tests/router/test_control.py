@@ -139,6 +139,16 @@ def test_what_haproxy_says_is_read(tmp_path: Path) -> None:
         it.mark({"name": "gpu01"}, True)
 
 
+def test_a_reload_that_failed_is_seen(tmp_path: Path) -> None:
+    made = control(tmp_path)
+    (tmp_path / "haproxy.cfg").write_text("global\n    description eyas-new\n")
+    it = made.Haproxy({})
+    it.ask = lambda _: "Name: HAProxy\ndescription: eyas-old\nnode: x\n"
+    assert not it.runs_this()
+    it.ask = lambda _: "Name: HAProxy\ndescription: eyas-new\nnode: x\n"
+    assert it.runs_this()
+
+
 def test_an_engines_own_counters_are_summed_over_labels(tmp_path: Path) -> None:
     made = control(tmp_path)
     told = {"counters": ["vllm:num_requests_running", "vllm:num_requests_waiting"]}

@@ -136,6 +136,9 @@ def test_files_hold_backends_and_drained_ones_and_never_the_key(kind: Kind) -> N
         lines = [
             x.strip() for x in files.folder["haproxy.cfg"].splitlines() if x.strip().startswith("server ")
         ]
+        assert "description eyas-" in files.folder["haproxy.cfg"]
+        same = [x for x in render(want(kind), []).folder["haproxy.cfg"].splitlines() if "description" in x]
+        assert same[0] in files.folder["haproxy.cfg"].splitlines(), "drained or not, it is the same"
         assert lines == ["server gpu01 10.0.0.1:8000 weight 1", "server gpu02 10.0.0.2:8000 weight 0"]
 
 
