@@ -69,7 +69,7 @@ class Fleet:
         )  # fmt: skip
 
     def start(self, task: str, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "invoke", task, "--inventory", str(self.lab.inventory), *words]
+        argv = [sys.executable, "-m", "invoke", task, *words, "--inventory", str(self.lab.inventory)]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, cwd=ROOT, env=self.env, stdout=pipe, stderr=pipe, text=True)
 
