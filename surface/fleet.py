@@ -257,7 +257,7 @@ def drift(
 )
 def fleet_lock(
     c: Context,
-    action: str = "status",
+    action: str,
     limit: str | None = None,
     inventory: str | None = None,
     accept_new_host_keys: bool = False,
@@ -272,4 +272,4 @@ def fleet_lock(
     from provision.rollout.locks import fleet_locks
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return fleet_locks(action, select(limit, inventory, "--limit"), fleet_of(inventory), flags)
+    return fleet_locks(action or "status", select(limit, inventory, "--limit"), fleet_of(inventory), flags)

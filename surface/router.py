@@ -30,8 +30,8 @@ ACTIONS = ("install", "status", "drain", "restore")
 )
 def router(
     c: Context,
-    action: str = "install",
-    name: str = "",
+    action: str,
+    name: str,
     host: str | None = None,
     limit: str | None = None,
     inventory: str | None = None,

@@ -5,7 +5,7 @@
   drain NAME SECONDS OTHERS no new requests for this backend; wait until those in flight have ended; while it
                             is the only one that is up, wait OTHERS seconds for another
   restore NAME SECONDS      back in, once it has answered a completion
-  sync                      make the running sglang-router equal to router.json (its `reload`)
+  sync                      make the running sglang-router equal to router.json (its reload)
 
 Exit codes: 0 done, 1 requests are still running, 2 the router does not answer, 3 no such backend,
 4 nobody else would be left to answer, 5 the backend does not answer. What is drained is kept in the

@@ -252,3 +252,14 @@ def test_starting_loads_no_library_that_the_task_list_does_not_need() -> None:
     line = f"import sys, tasks; print(sorted({slow} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_positional_word_has_no_default() -> None:
+    """Invoke takes one with a default for given, so that `TASK WORD` would be an unknown task."""
+    wrong = [
+        f"{name}: {argument.name}"
+        for name, task in namespace.tasks.items()
+        for argument in task.get_arguments()
+        if argument.positional and argument.default is not None
+    ]
+    assert wrong == []

@@ -91,7 +91,8 @@ class Fleet:
     def _served(self, name: str) -> str:
         """The settings file of the release the link names, once its service is active and it completes."""
         script = (
-            "set -e; systemctl is-active --quiet eyas-fl; cd /var/lib/eyas/current/fl; "
+            "set -e; export EYAS_CREDENTIALS=/etc/eyas/credentials/fl; "
+            "systemctl is-active --quiet eyas-fl; cd /var/lib/eyas/current/fl; "
             "python3 healthcheck.py >/dev/null; "
             'python3 -c \'import json; d = json.load(open("release.json")); '
             'print(d["env"]["EYAS_STANDIN_FILE"])\''
