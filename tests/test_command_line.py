@@ -258,7 +258,7 @@ def test_a_positional_word_has_no_default() -> None:
     """Invoke takes one with a default for given, so that `TASK WORD` would be an unknown task."""
     wrong = [
         f"{name}: {argument.name}"
-        for name, task in namespace.tasks.items()
+        for name, task in tasks.namespace.tasks.items()
         for argument in task.get_arguments()
         if argument.positional and argument.default is not None
     ]
