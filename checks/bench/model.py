@@ -50,16 +50,16 @@ class Spread(_Frozen):
 
 
 class Acceptance(_Frozen):
-    """The engine's own counters over one cell: after minus before.
+    """The engine's own counters over one cell, after minus before; None where it tells averages alone.
 
     ``per_position[i]``: share of drafts whose token at position i was accepted. ``mean_length``: tokens a
     verification step, 1 + accepted / drafts.
     """
 
-    drafts: int
-    draft_tokens: int
-    accepted_tokens: int
-    rate: float
+    drafts: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    rate: float | None = None
     mean_length: float
     per_position: tuple[float, ...] = ()
 
