@@ -61,7 +61,7 @@ def settled(found: Spread, telling: float = TELLING) -> bool:
 
 
 def ratio(now: Sequence[float], before: Sequence[float]) -> Spread:
-    """now / before of two independent sets (Welch). One value a side: no interval, ``n`` 1."""
+    """Now / before of two independent sets (Welch). One value a side: no interval, ``n`` 1."""
     point = statistics.median(now) / statistics.median(before)
     n = min(len(now), len(before))
     if n < 2:
@@ -76,7 +76,7 @@ def ratio(now: Sequence[float], before: Sequence[float]) -> Spread:
 
 
 def paired_change(now: Sequence[float], before: Sequence[float]) -> Spread:
-    """now / before where the i-th of both did the same work: what the prompts differ in falls out."""
+    """Now / before where the i-th of both did the same work: what the prompts differ in falls out."""
     if len(now) != len(before):
         raise ValueError(f"{len(now)} values can't be paired with {len(before)}")
     return spread([a / b for a, b in zip(now, before, strict=True)])

@@ -38,7 +38,7 @@ class Domain:
     whole: tuple[str, ...] = ()
 
     def text(self, chars: int, seed: str) -> str:
-        """About ``chars`` characters of material in an order of its own for each seed; always the same text."""
+        """About ``chars`` characters of material, in an order that the seed alone decides."""
         order = random.Random(f"{self.name} {seed}")  # noqa: S311 - reproducible texts, no secret
         begin = f"[{self.name} {seed}]\n"
         if self.whole:
