@@ -151,11 +151,17 @@ def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str
     return shell.run(argv, timeout=30, check=False).stdout
 
 
-def prove(shell: Shell, deployment: str, *, max_tokens: int = 64, timeout: float = 600) -> dict[str, Any]:
-    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer."""
+def prove(
+    shell: Shell, deployment: str, *, max_tokens: int = 64, rounds: int = 3, timeout: float = 600
+) -> dict[str, Any]:
+    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer.
+
+    ``rounds``: how often each prompt is asked, fewer where a round takes seconds.
+    """
     program_path = f"{layout.current_link(deployment)}/proof.py"
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
-    got = shell.run((*env, "python3", "-sE", program_path, str(max_tokens)), timeout=timeout, check=False)
+    argv = (*env, "python3", "-sE", program_path, str(max_tokens), str(rounds))
+    got = shell.run(argv, timeout=timeout, check=False)
     try:
         result: dict[str, Any] = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as e:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from checks.bench.model import AgainstBaseline, Answer, Moved, Spread
+from checks.bench.model import AgainstBaseline, Answer, Moved
 from checks.bench.statistics import change, judged, paired_change
 
 __all__ = ["against", "samples"]
@@ -48,16 +48,7 @@ def _moved(now: Proof, before: Proof, key: str, name: str) -> Moved | None:
     if not old and not new:
         return None
     if not both:
-        # Drafts that were made then and are not now are the largest drop there is.
-        gone = bool(old) and name == "tokens a step"
-        ratio = Spread(median=1 / statistics.median(old.values()) if gone else 1.0, low=0, high=0, n=0)
-        return Moved(
-            name=name,
-            now=1.0 if gone else 0.0,
-            before=statistics.median(old.values()) if old else 0.0,
-            change=ratio.median - 1,
-            answer="fail" if gone else "can't tell",
-        )
+        return _one_sided(name, old)
     ratio = paired_change([new[p] for p in both], [old[p] for p in both])
     by, low, high = change(ratio)
     return Moved(
@@ -69,6 +60,14 @@ def _moved(now: Proof, before: Proof, key: str, name: str) -> Moved | None:
         high=high,
         answer=judged(ratio),
     )
+
+
+def _one_sided(name: str, old: Mapping[int, float]) -> Moved | None:
+    """Only one of both has it. Drafts that were made then and are not now are the largest drop there is."""
+    if not old or name != "tokens a step":
+        return None
+    before = statistics.median(old.values())
+    return Moved(name=name, now=1.0, before=before, change=1 / before - 1, answer="fail")
 
 
 def _text(m: Moved) -> str:

@@ -1,4 +1,4 @@
-"""From what the host saw in each round to one cell: medians with their spread, acceptance, what is missing."""
+"""From what the host saw in each round to one cell: medians, their spread, acceptance, what is missing."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,9 @@ def _usable(cell: Cell, plain: Cell) -> bool:
 def _at(run: StrategyRun, pairs: Sequence[tuple[Cell, Cell]], k: int, n: int) -> DraftLength:
     gains, tokens, steps = [], [], []
     for cell, plain in pairs:
-        assert cell.acceptance and cell.step_ms and plain.step_ms
+        assert cell.acceptance is not None
+        assert cell.step_ms is not None
+        assert plain.step_ms is not None
         alone = plain.step_ms.median
         draft = max(0.0, cell.step_ms.median - alone) / k
         tokens.append(expected_tokens(cell.acceptance.per_position, n))

@@ -1,7 +1,6 @@
 """Greedy output with speculation against the run without: the same, or where it first differs and why."""
 
 from collections.abc import Sequence
-from os.path import commonprefix
 
 from checks.bench.model import Losslessness
 
@@ -18,15 +17,15 @@ def compare_outputs(
     dtype: str | None = None,
     workload: str = "",
 ) -> Losslessness:
-    """The i-th of each is the answer to the same prompt, asked alone. ``plain_in_batch``: asked all at once."""
+    """The i-th of each answers the same prompt, asked alone; ``plain_in_batch``: asked all at once."""
     pairs = list(zip(plain, drafted, strict=True))
     differing = [n for n, (a, b) in enumerate(pairs) if a != b]
     if not pairs:
         return Losslessness(same=None, why="no prompt was compared")
     if not differing:
         return Losslessness(same=True, compared=len(pairs))
-    first = min(differing, key=lambda n: len(commonprefix(pairs[n])))
-    at = len(commonprefix(pairs[first]))
+    first = min(differing, key=lambda n: _same(*pairs[n]))
+    at = _same(*pairs[first])
     a, b = pairs[first]
     batch = sum(x != y for x, y in zip(plain, plain_in_batch, strict=False))
     return Losslessness(
@@ -50,8 +49,14 @@ def _why(at: int, differing: int, compared: int, batch: int, dtype: str | None) 
             " they are asked all at once, because sums in a larger batch round differently"
         )
     if dtype == "float32":
-        return "at float32 rounding hardly ever turns a choice: compare the draft's settings, see `invoke doctor`"
+        return "at float32 rounding hardly ever turns a choice: this is worth a look, see `invoke doctor`"
     return (
         "batch-dependent numerics are likely: a verification step computes several positions at once, and at"
-        f" {dtype or 'half precision'} two nearly equal choices can swap; the target alone did not show it here"
+        f" {dtype or 'half precision'} two nearly equal choices can swap; the target alone showed none of it"
     )
+
+
+def _same(a: str, b: str) -> int:
+    """Characters before the first difference."""
+    shorter = min(len(a), len(b))
+    return next((n for n in range(shorter) if a[n] != b[n]), shorter)
