@@ -70,20 +70,26 @@ def activate(
     *,
     former: str | None = None,
     explain: Explain = lambda _: "",
+    bench: bool = False,
 ) -> None:
-    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
+    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then.
+
+    ``bench``: for a while only; the way back to what was before the bench stays.
+    """
     back = layout.release_dir(former) if former and former != release else ""
-    got = _activate(shell, deployment, release, back, timeout_start_s)
+    got = _activate(shell, deployment, release, back, timeout_start_s, "bench" if bench else "")
     if not got.ok:
         raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 
 
-def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
+def _activate(
+    shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float, why: str = ""
+) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
     note_switch(shell, deployment, release)
     return shell.run(
-        ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
+        ("sh", "-s", "--", *where, former, why), timeout=wait, stdin=program("activate.sh"), check=False
     )
 
 
