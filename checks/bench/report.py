@@ -143,7 +143,8 @@ def _losslessness(runs: Sequence[StrategyRun]) -> Iterator[str]:
             continue
         yield (
             f"{escape(s.label)}: [yellow]{told.differing} of {told.compared} answers differ[/],"
-            f" the first after {told.at} characters: {escape(repr(told.expected))} became {escape(repr(told.got))}"
+            f" the first after {told.at} characters:"
+            f" {escape(repr(told.expected))} became {escape(repr(told.got))}"
         )
         yield f"  {escape(told.why)}"
 

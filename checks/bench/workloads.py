@@ -23,6 +23,7 @@ _MIXED = {"code": ("python", "typescript")}
 #: Close enough to the stated length.
 _WITHIN = 0.03
 _TRIES = 6
+_SEEN = 4
 
 Count = Callable[[Sequence[str]], list[int]]
 
@@ -121,11 +122,12 @@ def fitted(domain: Domain, tokens: int, count: Count) -> int:
         return 0
     chars, best = tokens * 4, (float("inf"), 0)
     for _ in range(_TRIES):
-        [seen] = count([domain.text(chars, "fit.0")])
+        # Texts of one length differ in tokens by what they happen to hold.
+        seen = sum(count([domain.text(chars, f"fit.{n}") for n in range(_SEEN)])) / _SEEN
         best = min(best, (abs(seen - tokens) / tokens, chars))
         if best[0] <= _WITHIN:
             return best[1]
-        chars = max(1, round(chars * tokens / max(1, seen)))
+        chars = max(1, round(chars * tokens / max(1.0, seen)))
     if best[0] > 0.25:
         least = count([domain.text(1, "fit.0")])[0]
         raise UsageError(
