@@ -3,6 +3,7 @@
 from invoke import Context
 
 from inventory.defaults import FORKS
+from inventory.errors import UsageError
 from surface.commandline import command
 from surface.options import SELECT, select
 
@@ -81,3 +82,53 @@ def bench(
         as_json=json,
     )
     return task.bench_hosts(select(host, inventory), deployment, words, flags, endpoint=endpoint or None)
+
+
+@command(
+    help={
+        "host": "Ansible pattern: install or remove the review on these hosts.",
+        "limit": "Ansible pattern: show the history of these hosts.",
+        **{k: v for k, v in SELECT.items() if k != "host"},
+        "deployment": "Name or file of the deployment. Default: the host's eyas_deployment variable.",
+        "install": "A timer on the host: short bench, what differs, history, a textfile for node_exporter.",
+        "remove": "Take the timer away; the history stays.",
+        "calendar": 'When, as systemd writes it: weekly, daily, "Sun 04:00".',
+        "textfiles": "node_exporter's textfile folder; used where it exists.",
+        "now": "With --install: also make the first review now.",
+        "last": "Reviews shown of each deployment.",
+    }
+)
+def review(
+    c: Context,
+    host: str | None = None,
+    limit: str | None = None,
+    deployment: str | None = None,
+    inventory: str | None = None,
+    install: bool = False,
+    remove: bool = False,
+    calendar: str = "weekly",
+    textfiles: str = "/var/lib/prometheus/node-exporter",
+    now: bool = False,
+    last: int = 8,
+    accept_new_host_keys: bool = False,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Look now and then, on the host itself, whether it is still as fast; and the fleet's history of that.
+
+    With --limit, exit 4: a host is slower than when its release was proven; 3: one could not be asked.
+    """
+    from provision import review as task
+    from provision.run import Flags
+
+    flags = Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
+    if sum((install, remove, limit is not None)) > 1:
+        raise UsageError("--install, --remove and --limit exclude each other", hint="give one of them")
+    if install:
+        settings = task.Review(calendar=calendar, textfiles=textfiles, now=now)
+        return task.install(select(host, inventory), deployment, settings, flags)
+    if remove:
+        return task.remove(select(host, inventory), deployment, flags)
+    if host:
+        raise UsageError("--host goes with --install or --remove", hint=f"--limit {host} shows the history")
+    return task.show_history(select(limit, inventory, "--limit"), flags, last=max(1, last))

@@ -11,6 +11,7 @@ and decisions are the operator's; the end of stdin ends this program, so nothing
 """
 
 import asyncio
+import functools
 import json
 import os
 import re
@@ -37,7 +38,6 @@ class Failed(Exception):
 class Bench:
     def __init__(self, folder):
         self.release = endpoint.Release(folder)
-        self.chat = False
         self.cards = Cards(self.release.data.get("settings", {}).get("device") == "cpu")
 
     def answer(self, asked):
@@ -52,7 +52,6 @@ class Bench:
         listed = json.loads(self.get("/v1/models"))["data"]
         mine = next((m for m in listed if m["id"] == self.release.model), listed[0])
         counters = endpoint.counters(self.release)
-        self.chat = self.has_template()
         return {
             "chat": self.chat,
             "model": self.release.model,
@@ -64,7 +63,8 @@ class Bench:
             "gpu": self.cards.look(),
         }
 
-    def has_template(self):
+    @functools.cached_property
+    def chat(self):
         """Whether it takes messages: heads are trained on the chat form, and guess worse without."""
         body = dict(asking(self.release.model, "1 2 3", chat=True), max_tokens=1)
         try:

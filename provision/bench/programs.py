@@ -12,7 +12,16 @@ from provision.shell import Shell
 
 __all__ = ["FILES", "bring"]
 
-FILES = ("activate.sh", "bench.py", "endpoint.py", "hold_lock.py", "proof.py", "put_back.py", "review.py")
+FILES = (
+    "activate.sh",
+    "bench.py",
+    "endpoint.py",
+    "hold_lock.py",
+    "proof.py",
+    "put_back.py",
+    "review.py",
+    "served.py",
+)
 _MARK = "complete"
 
 
