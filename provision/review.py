@@ -1,4 +1,4 @@
-"""`invoke review`: a timer on each host that looks whether speculation still pays, and the fleet's history."""
+"""`invoke review`: a timer on each host that looks whether it is still as fast; the fleet's history."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ _SPREAD_S = 1800
 
 @dataclass(frozen=True)
 class Review:
-    """``calendar``: when, as systemd writes it. ``textfiles``: node_exporter's folder, used where it exists."""
+    """``calendar``: when, as systemd writes it. ``textfiles``: node_exporter's folder, where there is one."""
 
     calendar: str = "weekly"
     textfiles: str = TEXTFILES

@@ -8,10 +8,11 @@ from typing import Any
 from checks.bench.model import Acceptance, Cell
 from checks.bench.statistics import settled, spread
 
-__all__ = ["Round", "acceptance", "enough", "make_cell"]
+__all__ = ["Round", "acceptance", "counted", "enough", "make_cell"]
 
 #: Repeats of a cell: at least, and at most when the interval stays too wide.
 LEAST, MOST = 3, 10
+_COUNTERS = ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens")
 
 
 @dataclass(frozen=True)
@@ -106,26 +107,31 @@ def _p95(values: Sequence[float]) -> float:
 
 def acceptance(rounds: Sequence[Round]) -> Acceptance | None:
     """From the counters' differences, summed over the rounds; None when nothing was drafted."""
-    drafts, drafted, accepted = (
-        sum(r.counters.get(f"spec_{name}") or 0.0 for r in rounds)
-        for name in ("drafts", "draft_tokens", "accepted_tokens")
-    )
-    if drafts and drafted:
-        width = max(len(r.positions) for r in rounds)
-        sums = [sum(r.positions[at] for r in rounds if at < len(r.positions)) for at in range(width)]
-        return Acceptance(
-            drafts=round(drafts),
-            draft_tokens=round(drafted),
-            accepted_tokens=round(accepted),
-            rate=accepted / drafted,
-            mean_length=1 + accepted / drafts,
-            per_position=tuple(s / drafts for s in sums),
-        )
+    counters = {n: sum(r.counters.get(n) or 0.0 for r in rounds) for n in _COUNTERS}
+    width = max(len(r.positions) for r in rounds)
+    sums = [sum(r.positions[at] for r in rounds if at < len(r.positions)) for at in range(width)]
+    if found := counted(counters, sums):
+        return found
     told = [r.averages for r in rounds if r.averages.get("spec_accept_length")]
     if not told:
         return None
     return Acceptance(
         rate=told[-1].get("spec_accept_rate"), mean_length=told[-1]["spec_accept_length"] or 1.0
+    )
+
+
+def counted(counters: Mapping[str, float | None], positions: Sequence[float]) -> Acceptance | None:
+    """From counters' differences by role; None when nothing was drafted."""
+    drafts, drafted, accepted = (counters.get(n) or 0.0 for n in _COUNTERS)
+    if not drafts or not drafted:
+        return None
+    return Acceptance(
+        drafts=round(drafts),
+        draft_tokens=round(drafted),
+        accepted_tokens=round(accepted),
+        rate=accepted / drafted,
+        mean_length=1 + accepted / drafts,
+        per_position=tuple(s / drafts for s in positions),
     )
 
 

@@ -112,7 +112,8 @@ class Losslessness(_Frozen):
 class StrategyRun(_Frozen):
     """All cells of one strategy as it was served. ``error``: it was wanted and did not serve; no cells then.
 
-    ``kv_tokens``: size of the KV cache in tokens as the engine said it at its start.
+    ``kv_tokens``: size of the KV cache in tokens as the engine said it at its start. ``acceptance``: over all
+    requests of the bench, warm-up included.
     """
 
     strategy: Method
@@ -121,6 +122,7 @@ class StrategyRun(_Frozen):
     release: str = ""
     kv_tokens: int | None = None
     gpu_memory_mib: tuple[int, ...] | None = None
+    acceptance: Acceptance | None = None
     cells: tuple[Cell, ...] = ()
     lossless: Losslessness | None = None
     error: str = ""

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from checks.bench.cells import MOST, Round, enough, make_cell
-from checks.bench.model import Cell
+from checks.bench.cells import MOST, Round, counted, enough, make_cell
+from checks.bench.model import Acceptance, Cell
 from checks.bench.statistics import spread
 from checks.bench.workloads import Workload, fitted
 from inventory.errors import CheckRefused, UsageError
@@ -52,6 +53,7 @@ class Measured:
 
     cells: list[Cell] = field(default_factory=list)
     totals: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    acceptance: Acceptance | None = None
     alone: tuple[str, ...] = ()
     in_batch: tuple[str, ...] = ()
 
@@ -88,7 +90,7 @@ def _lengths(asked: Asked, longest: int | None) -> tuple[int, int, tuple[str, ..
 
 
 def measure(loader: Loader, asked: Asked, size: Sizes, label: str, say: Say, *, domains: bool) -> Measured:
-    found = Measured()
+    found, before = Measured(), loader.ask("tell")
     _warm_up(loader, asked, size, label)
     for workload in asked.workloads:
         for concurrency in asked.concurrency:
@@ -98,7 +100,14 @@ def measure(loader: Loader, asked: Asked, size: Sizes, label: str, say: Say, *, 
         most = min(_DOMAIN_CONCURRENCY, max(asked.concurrency))
         _keep(found, workload, most, [_round(loader, workload, most, size, 0)], label, say)
     _outputs(loader, asked, size, found)
+    found.acceptance = _between(before, loader.ask("tell"))
     return found
+
+
+def _between(before: dict[str, Any], after: dict[str, Any]) -> Acceptance | None:
+    was, at = before["counters"], before["positions"] or [0.0] * len(after["positions"])
+    counters = {k: None if v is None else v - (was.get(k) or 0.0) for k, v in after["counters"].items()}
+    return counted(counters, [b - a for a, b in zip(at, after["positions"], strict=True)])
 
 
 def _warm_up(loader: Loader, asked: Asked, size: Sizes, label: str) -> None:

@@ -127,7 +127,9 @@ def _measure(b: _Bench, want: Want) -> None:
     if cards is None:
         missing["gpu_memory_mib"] = gpu["missing"]
     told = {"kv_tokens": int(tokens) if tokens else None, "gpu_memory_mib": cards, "missing": missing}
-    b.runs.append(run.model_copy(update={**told, "cells": tuple(found.cells)}))
+    b.runs.append(
+        run.model_copy(update={**told, "cells": tuple(found.cells), "acceptance": found.acceptance})
+    )
     b.found[run.label] = found
     b.key, b.engine = baseline_key(want), (d.engine, want.engine.version, want.manifests["target"].commit)
 
