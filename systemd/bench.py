@@ -193,15 +193,16 @@ class Load:
         body.update(temperature=0, seed=0, ignore_eos=True, stream=True)
         body["stream_options"] = {"include_usage": True}
         data = json.dumps(body).encode()
-        start = time.monotonic()
-        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
+        start, writer = time.monotonic(), None
         try:
+            reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
             writer.write(self.head(len(data)) + data)
             return await self.read(reader, start)
         except (OSError, asyncio.IncompleteReadError, ValueError, KeyError, IndexError) as e:
             raise Failed("a request broke off: %s: %s" % (type(e).__name__, e)) from e
         finally:
-            writer.close()
+            if writer:
+                writer.close()
 
     def head(self, length):
         lines = ["POST %s HTTP/1.1" % path_of(self.chat), "Host: %s:%d" % (self.host, self.port)]

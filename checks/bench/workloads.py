@@ -79,13 +79,20 @@ def workload(name: str) -> Workload:
     if name in DOMAINS or name in _MIXED:
         return Workload(name, tuple(domains()[d] for d in _MIXED.get(name, (name,))))
     path = Path(name).expanduser()
-    if not path.is_file():
+    if not _is_file(path):
         near = did_you_mean(name, [*DOMAINS, *_MIXED])
         raise UsageError(
-            f"{name!r} is no workload and no file",
+            f"{name[:80]!r} is no workload and no file",
             hint=near or f"one of {', '.join([*_MIXED, *DOMAINS])}, or a file of prompts",
         )
     return Workload(path.name, (Domain(path.name, "", (), "", _from_file(path)),))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
 
 
 def _from_file(path: Path) -> tuple[str, ...]:

@@ -44,7 +44,9 @@ def _ref(name: str) -> ModelRef:
             return ModelRef(path=name)
         return ModelRef(repo=repo, revision=revision or "main")
     except ValueError as e:
-        raise UsageError(f"--drafts: {name!r} is neither owner/name nor a folder") from e
+        raise UsageError(
+            f"--drafts: {name!r} is neither owner/name nor a folder", hint="--drafts eagle3=OWNER/NAME"
+        ) from e
 
 
 def variant(d: Deployment, method: Method, drafts: Mapping[str, ModelRef]) -> Deployment:
