@@ -18,8 +18,9 @@ from inventory.load import deployment_for
 from inventory.model import Host
 from provision.bench.against import against_baseline
 from provision.bench.apply import apply_verdict
+from provision.bench.compare import Compare
 from provision.bench.measure import Asked
-from provision.bench.onhost import Compare, bench_host
+from provision.bench.onhost import bench_host
 from provision.bench.store import keep
 from provision.bench.strategies import parse_drafts, parse_strategies
 from provision.converge import Options

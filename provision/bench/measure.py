@@ -11,7 +11,7 @@ from checks.bench.workloads import Workload, fitted
 from inventory.errors import CheckRefused, UsageError
 from provision.bench.load import Loader
 
-__all__ = ["Asked", "Measured", "Sizes", "measure", "sizes"]
+__all__ = ["Asked", "Measured", "Say", "Sizes", "measure", "sizes"]
 
 Say = Callable[[str], None]
 

@@ -80,12 +80,12 @@ class Server:
         self.now += 1
         self.most = max(self.most, self.now)
         writer.write(f"HTTP/1.1 {self.status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-        for text in self.lines:
+        for number, text in enumerate(self.lines, 1):
+            self.now -= number == len(self.lines)  # the client goes on as soon as it has the last one
             data = text.encode() + b"\n\n"
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             await writer.drain()
             await asyncio.sleep(0.001)
-        self.now -= 1
         writer.write(b"0\r\n\r\n")
 
 

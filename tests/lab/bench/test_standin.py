@@ -3,11 +3,17 @@
 The stand-in's speed is a schedule, so what a bench measures is known beforehand.
 """
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from checks.bench.model import BenchResult
 from inventory.model import Deployment, Draft
-from tests.lab.bench.conftest import Bench
+from tests.lab.bench.conftest import ROOT, Bench
 from tests.lab.provision.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -75,3 +81,66 @@ def test_a_killed_operator_leaves_what_served(stage: Stage, bench: Bench) -> Non
     left = "ls /var/lib/eyas/bench/chat.json 2>/dev/null; pgrep -f [l]ib/bench/bench.py || true"
     eventually(lambda: not stage.sh(left), within=20, what="the end of the way back")
     assert stage.run(d).status == "ok"
+
+
+def command(stage: Stage, *words: str) -> tuple[int, str, str]:
+    """Another task of the command line in a process of its own."""
+    argv = [sys.executable, "-c", "from tasks import main; main()", *words]
+    argv += ["--inventory", str(stage.folder / "hosts.yml")]
+    env = {**os.environ, "HF_ENDPOINT": stage.hub.url, "XDG_STATE_HOME": str(stage.folder / "state")}
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_tenth_slower_than_its_baseline_is_seen_by_bench_review_and_doctor(
+    stage: Stage, bench: Bench
+) -> None:
+    quick = {"tokens_per_s": 150.0, "acceptance": 0.6}
+    stage.engine(quick)
+    d = deployment(stage)
+    assert stage.run(d).exit_code == 0
+    stage.sh(f"rm -f /var/lib/eyas/releases/{stage.current()}/proof.json")
+    assert stage.run(d).exit_code == 0  # proven at this speed
+    stage.engine(quick | {"tokens_per_s": 148.5})
+    told = bench.run(d, "--against", "baseline")["against_baseline"][0]
+    assert told["answer"] == "pass", told["text"]
+
+    folder = "/var/lib/prometheus/node-exporter"
+    stage.sh(f"mkdir -p {folder}")
+    words = ("--host", "gpu01", "--deployment", str(stage.write(d)))
+    code, out, said = command(stage, "review", "--install", "--now", *words, "--json")
+    assert code == 0, said
+    assert json.loads(out)["hosts"][0]["changed"]
+    page = stage.sh(f"cat {folder}/eyas_chat.prom")
+    samples = {s.name: s.value for f in text_string_to_metric_families(page + "\n") for s in f.samples}
+    assert samples["eyas_review_tokens_per_second"] == pytest.approx(
+        samples["eyas_baseline_tokens_per_second"], rel=0.05
+    )
+    assert samples["eyas_review_acceptance_ratio"] == pytest.approx(0.6, rel=0.1)
+    assert samples["eyas_review_differences"] == 0, stage.sh("cat /var/lib/eyas/review/chat/latest.json")
+    assert "eyas review: chat: " in stage.sh("journalctl -u review-eyas-chat -o cat --no-pager")
+    assert stage.sh("systemctl is-enabled review-eyas-chat.timer") == "enabled"
+    assert "security" not in stage.sh(
+        "systemd-analyze security --no-pager --offline=true --threshold=40"
+        " /etc/systemd/system/review-eyas-chat.service >/dev/null || echo security"
+    )
+    code, out, _ = command(stage, "review", "--limit", "gpu01", "--json")
+    assert code == 0
+    assert json.loads(out)["hosts"][0]["reviews"][0]["answer"] == "pass"
+
+    stage.engine(quick | {"tokens_per_s": 135.0})
+    told = bench.run(d, "--against", "baseline", code=4)["against_baseline"][0]
+    assert told["answer"] == "fail", told["text"]
+    stage.sh("systemctl start review-eyas-chat.service")
+    code, out, _ = command(stage, "review", "--limit", "gpu01")
+    assert code == 4
+    assert "chat: fail: tokens/s" in out
+    code, out, _ = command(stage, "doctor", "--host", "gpu01", "--json")
+    assert "speed-dropped" in {f["slug"] for f in json.loads(out)["findings"]}
+    assert stage.run(d).status == "ok", "a review is no drift"
+
+    code, _, said = command(stage, "review", "--remove", *words)
+    assert code == 0, said
+    assert not stage.sh(f"ls {folder} /etc/systemd/system | grep -e review -e eyas_ || true")
+    assert stage.sh("wc -l </var/lib/eyas/review/chat/history.jsonl") == "2"
