@@ -51,7 +51,8 @@ def _at(run: StrategyRun, pairs: Sequence[tuple[Cell, Cell]], k: int, n: int) ->
         draft = max(0.0, cell.step_ms.median - alone) / k
         tokens.append(expected_tokens(cell.acceptance.per_position, n))
         steps.append(alone + n * draft)
-        gains.append(max(1.0, tokens[-1] * alone / steps[-1]))
+        before = _answer_ms(plain, alone)
+        gains.append(max(1.0, before / _answer_ms(cell, steps[-1] / tokens[-1])))
     return DraftLength(
         strategy=run.strategy,
         num_speculative_tokens=n,
@@ -60,6 +61,11 @@ def _at(run: StrategyRun, pairs: Sequence[tuple[Cell, Cell]], k: int, n: int) ->
         speedup=math.exp(sum(map(math.log, gains)) / len(gains)),
         measured=n == k,
     )
+
+
+def _answer_ms(cell: Cell, token_ms: float) -> float:
+    """A whole answer, its first token included: that part no draft makes shorter."""
+    return cell.ttft_p50_ms.median + (cell.output_tokens - 1) * token_ms
 
 
 def best_length(found: Sequence[DraftLength], gain: Mapping[int, float] | None = None) -> int | None:

@@ -1,8 +1,11 @@
 """`invoke bench` over its hosts: connect, measure, print; each host's failure is its own."""
 
+import contextlib
 import json
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,9 +125,10 @@ def bench_hosts(
     agreed = _agreed(words, flags)
     progress = Progress(sources.secrets.mask)
     opened: Connect = connect or connector(flags)
+    stop = threading.Event()
 
     def one(host: Host) -> "BenchResult | AgainstBaseline | EyasError":
-        say = progress.for_host(host.name)
+        say = _stoppable(progress.for_host(host.name), stop)
         try:
             if not agreed(host):
                 raise CheckRefused("nobody agreed to the restarts", hint="--yes", host=host.name)
@@ -138,16 +142,61 @@ def bench_hosts(
             e.host = e.host or host.name
             return e
 
-    answers: list[tuple[Host, Any]] = [*zip(hosts, each_host(hosts, one, forks=flags.forks), strict=True)]
+    with _interruptible(hosts, stop):
+        answers: list[tuple[Host, Any]] = [*zip(hosts, each_host(hosts, one, forks=flags.forks), strict=True)]
     for _, answer in answers:
         if isinstance(answer, BenchResult):
-            keep(answer)
+            _keep(answer)
     applied: list[str] = []
     try:
         applied = _apply(answers, deployment) if words.apply else []
     except EyasError as e:  # what was measured is told all the same
         answers.append((hosts[0], e))
     return _tell(answers, applied, as_json=flags.as_json)
+
+
+def _keep(result: BenchResult) -> None:
+    """A folder that can't be written costs the record, never the result."""
+    try:
+        keep(result)
+    except EyasError as e:
+        sys.stderr.write(f"not kept for reports: {e}\n")
+
+
+class _Stopped(EyasError):
+    """Ctrl-C while several hosts are measured: each ends at its next line and puts back what served."""
+
+    exit_code = 130
+
+
+def _stoppable(say: Callable[[str], None], stop: threading.Event) -> Callable[[str], None]:
+    told = threading.Event()
+
+    def tell(text: str) -> None:
+        say(text)
+        if stop.is_set() and not told.is_set():
+            told.set()
+            raise _Stopped("stopped; what served before serves")
+
+    return tell
+
+
+@contextlib.contextmanager
+def _interruptible(hosts: Sequence[Host], stop: threading.Event) -> Iterator[None]:
+    """With one host Ctrl-C comes through by itself; threads have to be told."""
+    if len(hosts) == 1 or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_interrupt(_number: int, _frame: object) -> None:
+        stop.set()
+        sys.stderr.write("stopping after the cell that runs now; what served is put back\n")
+
+    former = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _agreed(words: Words, flags: Flags) -> Callable[[Host], bool]:

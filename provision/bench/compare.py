@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from checks.bench.draft_length import best_length
 from checks.bench.verdict import decide
-from inventory.errors import EyasError, HostUnreachable
+from inventory.errors import ChangeFailed
 from inventory.model import Deployment, Method, ModelRef
 from provision import layout
 from provision.bench.found import Bench, estimates_of, gains_of, speedups_of
@@ -74,7 +74,7 @@ def _prepare(b: Bench, want: Want) -> None:
 
 
 def _serve_and_measure(b: Bench, want: Want) -> None:
-    """A strategy that does not start is a result too; a lost link is not."""
+    """A strategy that does not start or breaks under load is a result too; a lost link is not."""
     d = want.deployment
     try:
         if _link(b.shell, d.name) != want.release.id:
@@ -82,11 +82,7 @@ def _serve_and_measure(b: Bench, want: Want) -> None:
             explain, most = b.options.explain, want.release.timeout_start_s
             activate(b.shell, d.name, want.release.id, most, explain=explain, bench=True)
         measure_served(b, want)
-    except HostUnreachable:
-        raise
-    except EyasError as e:
-        if e.exit_code == 2:
-            raise
+    except ChangeFailed as e:
         b.say(f"{named(d, want).label} gave no result: {e.message}")
         b.runs.append(named(d, want, e.message))
 

@@ -75,7 +75,9 @@ def sizes(loader: Loader, asked: Asked, *, force: bool = False) -> Sizes:
 
 def _lengths(asked: Asked, longest: int | None) -> tuple[int, int, tuple[str, ...]]:
     prompt, output = asked.prompt_tokens, asked.output_tokens
-    room = (longest or prompt + output + 2 * _ROOM) - _ROOM
+    if longest is None:
+        return prompt, output, ()
+    room = longest - _ROOM
     # A stretched prompt may miss its length by a little.
     if prompt * 1.05 + output <= room:
         return prompt, output, ()

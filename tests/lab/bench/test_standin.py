@@ -5,6 +5,7 @@ The stand-in's speed is a schedule, so what a bench measures is known beforehand
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -68,15 +69,19 @@ def test_what_was_set_comes_back_and_the_crossover_is_found(stage: Stage, bench:
     assert not stage.sh("ls /var/lib/eyas/bench /etc/systemd/system | grep -e putback -e chat.json || true")
 
 
-def test_a_killed_operator_leaves_what_served(stage: Stage, bench: Bench) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_operator_leaves_what_served(stage: Stage, bench: Bench, number: int) -> None:
     d = deployment(stage)
     assert stage.run(d).exit_code == 0
     served = stage.current()
     operator = bench.start(d, "--compare", "none,ngram,eagle3", "--concurrency", "4", *WORDS)
     operator.says("none: code at 4")
     assert stage.current() != served
-    operator.kill()
-    operator.finish()
+    operator.kill(number)
+    code, _, said = operator.finish()
+    if number == signal.SIGINT:  # put back before it ended
+        assert (code, stage.current()) == (130, served), said
+        assert "putting back what served before" in said
     eventually(lambda: stage.current() == served and stage.answers(), within=40, what="what served before")
     left = "ls /var/lib/eyas/bench/chat.json 2>/dev/null; pgrep -f [l]ib/bench/bench.py || true"
     eventually(lambda: not stage.sh(left), within=20, what="the end of the way back")
@@ -118,7 +123,11 @@ def test_a_tenth_slower_than_its_baseline_is_seen_by_bench_review_and_doctor(
         samples["eyas_baseline_tokens_per_second"], rel=0.05
     )
     assert samples["eyas_review_acceptance_ratio"] == pytest.approx(0.6, rel=0.1)
-    assert samples["eyas_review_differences"] == 0, stage.sh("cat /var/lib/eyas/review/chat/latest.json")
+    latest = json.loads(stage.sh("cat /var/lib/eyas/review/chat/latest.json"))
+    # A lab host may not raise its limits: that this is seen shows that it was looked at.
+    assert set(latest["differences"]) <= {"limits"}
+    assert latest["unseen"] == {}
+    assert samples["eyas_review_differences"] == len(latest["differences"])
     assert "eyas review: chat: " in stage.sh("journalctl -u review-eyas-chat -o cat --no-pager")
     assert stage.sh("systemctl is-enabled review-eyas-chat.timer") == "enabled"
     assert "security" not in stage.sh(
