@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "systemd"
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[SimpleNamespace]:
-    names = ("bench", "review", "put_back", "proof", "endpoint", "served", "hold_lock")
+    names = ("bench", "bench_load", "review", "put_back", "proof", "endpoint", "served", "hold_lock")
     sys.path.insert(0, str(FOLDER))
     try:
         yield SimpleNamespace(**{n: importlib.import_module(n) for n in names})
@@ -103,7 +103,7 @@ DONE = "data: [DONE]"
 
 def load(programs: SimpleNamespace, server: Server, asked: dict[str, Any], *, chat: bool = False) -> Any:
     release = SimpleNamespace(base=f"http://127.0.0.1:{server.port}", model="m", headers=dict)
-    return asyncio.run(programs.bench.Load(release, {"max_tokens": 7, **asked}, chat).run())
+    return asyncio.run(programs.bench_load.Load(release, {"max_tokens": 7, **asked}, chat).run())
 
 
 def ended(
@@ -161,14 +161,14 @@ def test_the_chat_form_does_not_count_the_role_as_a_token(programs: SimpleNamesp
 def test_a_broken_answer_is_no_number(
     programs: SimpleNamespace, lines: list[str], status: str, why: str
 ) -> None:
-    with pytest.raises(programs.bench.Failed, match=why):
+    with pytest.raises(programs.bench_load.Failed, match=why):
         ended(programs, Server(lines, status))
 
 
 def test_nobody_listens(programs: SimpleNamespace) -> None:
     server = Server([])
     server.close()
-    with pytest.raises(programs.bench.Failed, match="broke off"):
+    with pytest.raises(programs.bench_load.Failed, match="broke off"):
         load(programs, server, {"prompts": ["a"], "concurrency": 1})
 
 

@@ -22,7 +22,7 @@ from tests.lab.provision.stage import Stage, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.engine]
 
-SIZES = ("--prompt-tokens", "200", "--output-tokens", "64", "--yes")
+SIZES = ("--prompt-tokens", "200", "--output-tokens", "32", "--yes")
 K = 3
 
 
@@ -104,7 +104,7 @@ def test_four_strategies_and_back(real: Stage) -> None:
     served = real.current()
     words: tuple[str, ...] = ("--compare", "none,ngram,draft_model,eagle3")
     words += ("--drafts", f"draft_model={OWNER}/tiny-llama-draft")
-    few = ("--concurrency", "1,4", "--repeats", "3", "--no-tune")
+    few = ("--concurrency", "4", "--repeats", "2", "--no-tune")
     told = Bench(real).run(deployment(), *words, *few, *SIZES)
     result = BenchResult.model_validate(told["results"][0])
     assert [s.strategy for s in result.strategies] == ["none", "ngram", "draft_model", "eagle3"]
@@ -112,11 +112,10 @@ def test_four_strategies_and_back(real: Stage) -> None:
         assert not run.error, run.error
         assert run.kv_tokens
         assert run.missing["gpu_memory_mib"] == "the engine runs on the CPU"
-        for c in (1, 4):
-            cell = run.cell("code", c)
-            assert cell
-            assert cell.output_tokens == 64
-            assert cell.tokens_per_s_total.median > 0
+        cell = run.cell("code", 4)
+        assert cell
+        assert cell.output_tokens == 32
+        assert cell.tokens_per_s_total.median > 0
         if run.strategy == "none":
             assert run.acceptance is None
             continue
@@ -130,7 +129,7 @@ def test_four_strategies_and_back(real: Stage) -> None:
     assert (eagle.acceptance.rate or 0) > 0.02
     assert result.verdict
     assert result.draft_lengths
-    assert {(s.strategy, s.concurrency) for s in result.speedups} >= {("eagle3 k=3", 1), ("ngram k=3", 4)}
+    assert {(s.strategy, s.concurrency) for s in result.speedups} >= {("eagle3 k=3", 4), ("ngram k=3", 4)}
     assert real.current() == served
     assert real.answers()
 
