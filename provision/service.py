@@ -87,7 +87,7 @@ def _activate(
 ) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
-    note_switch(shell, deployment, release)
+    note_switch(shell, deployment, release, bench=why == "bench")
     return shell.run(
         ("sh", "-s", "--", *where, former, why), timeout=wait, stdin=program("activate.sh"), check=False
     )

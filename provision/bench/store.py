@@ -22,7 +22,8 @@ def benches_dir() -> Path:
 
 def keep(result: BenchResult) -> Path:
     stamp = re.sub(r"[^0-9TZ]", "", result.taken_at)
-    path = benches_dir() / f"{result.host}-{result.deployment}-{stamp}.json"
+    name = re.sub(r"[^\w.-]", "_", f"{result.host}-{result.deployment}")
+    path = benches_dir() / f"{name}-{stamp}.json"
     replace_text(path, result.to_json() + "\n", hint=_HINT)
     return path
 
