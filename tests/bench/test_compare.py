@@ -1,6 +1,7 @@
 """A comparison's course without a host: what is served in which order, tuning, and what a failure leaves."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from checks.facts import HostFacts
 from inventory.errors import ChangeFailed, HostUnreachable
 from inventory.model import Deployment, Draft, ModelRef
 from provision.bench import compare
+from provision.bench.command import _Stopped, _stoppable
 from provision.bench.found import Bench, estimates_of, runs_of, speedups_of
 from provision.bench.measure import Asked, Measured, _lengths
 from provision.bench.serving import named
@@ -129,6 +131,17 @@ def test_a_lost_link_ends_it_and_the_way_back_is_taken(monkeypatch: pytest.Monke
     with pytest.raises(HostUnreachable):
         play.run("none", "eagle3")
     assert play.served == ["back eagle3-4"]
+
+
+def test_a_stop_from_the_terminal_is_no_result_of_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    play, stop = Play(monkeypatch), threading.Event()
+    play.bench.say = _stoppable(play.said.append, stop)
+    stop.set()
+    with pytest.raises(_Stopped):
+        play.run("none", "eagle3")
+    assert play.served == ["back eagle3-4"]
+    play.bench.say("putting back")  # only the first line after the stop raises
+    assert play.said[-1] == "putting back"
 
 
 @pytest.mark.parametrize("longest", [None, 2000])

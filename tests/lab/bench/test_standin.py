@@ -64,6 +64,7 @@ def test_what_was_set_comes_back_and_the_crossover_is_found(stage: Stage, bench:
     assert drafted.lossless
     assert drafted.lossless.same
     assert (drafted.kv_tokens or 0) < (plain.kv_tokens or 0)
+    assert plain.gpu_memory_mib is not None, plain.missing
     assert stage.current() == served
     assert stage.answers()
     assert not stage.sh("ls /var/lib/eyas/bench /etc/systemd/system | grep -e putback -e chat.json || true")
