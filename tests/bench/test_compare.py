@@ -14,7 +14,7 @@ from checks.facts import HostFacts
 from inventory.errors import ChangeFailed, HostUnreachable
 from inventory.model import Deployment, Draft, ModelRef
 from provision.bench import compare
-from provision.bench.command import _Stopped, _stoppable
+from provision.bench.command import _stoppable, _Stopped
 from provision.bench.found import Bench, estimates_of, runs_of, speedups_of
 from provision.bench.measure import Asked, Measured, _lengths
 from provision.bench.serving import named
