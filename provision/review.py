@@ -1,6 +1,7 @@
 """`invoke review`: a timer on each host that looks whether it is still as fast; the fleet's history."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ __all__ = ["TEXTFILES", "Review", "install", "remove", "show_history"]
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 #: A fleet's reviews don't begin in the same minute.
 _SPREAD_S = 1800
+_CALENDAR = 'weekly, daily, or "Sun 04:00"'
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ class Review:
 def install(hosts: Sequence[Host], deployment: str | None, review: Review, flags: Flags) -> int:
     """Exit 0 when every host has the timer; a second run changes nothing."""
     names = _names(hosts, deployment)
-    if not review.textfiles.startswith("/"):
-        raise UsageError(f"--textfiles {review.textfiles!r} is no absolute folder", hint=TEXTFILES)
+    if not re.fullmatch(r"/[\w./+-]*", review.textfiles):
+        raise UsageError(f"--textfiles {review.textfiles!r} is no plain absolute folder", hint=TEXTFILES)
+    if not review.calendar.isprintable() or not review.calendar.strip():
+        raise UsageError(f"--calendar {review.calendar!r} is no time", hint=_CALENDAR)
     answers = gather(hosts, lambda s: _install(s, names[s.host.name], review), flags)
     return _tell(answers, "install", flags)
 
@@ -86,7 +90,7 @@ def _check_calendar(shell: Shell, calendar: str) -> None:
     if not got.ok:
         raise UsageError(
             f"{calendar!r} is no time that systemd understands: {got.tail(1)}",
-            hint='weekly, daily, or "Sun 04:00"',
+            hint=_CALENDAR,
             host=shell.host.name,
         )
 
@@ -244,7 +248,8 @@ def _print(good: Sequence[tuple[Host, Any]]) -> None:
 def _row(e: dict[str, Any]) -> tuple[str, ...]:
     now = e.get("now") or {}
     rate = now.get("acceptance_rate")
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(e.get("time") or 0))
+    at = e.get("time")
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if isinstance(at, int | float) else "-"
     busy = " busy" if e.get("busy") else ""
     shown = (now.get("tokens_per_s"), f"{rate:.0%}" if rate is not None else "-", now.get("ttft_ms"))
     return (str(e.get("release", "-")), when + busy, *("-" if s is None else str(s) for s in shown))

@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import re
+import resource
 import statistics
 import sys
 import threading
@@ -208,6 +209,8 @@ class Cards:
 
 def main(folder, work):
     sys.dont_write_bytecode = True
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each request in flight
     # Whoever takes the host's lock next ends us by this open file.
     held = os.open(work, os.O_RDWR | os.O_CREAT, 0o644)
     bench = Bench(folder)

@@ -23,8 +23,10 @@ def samples(proof: Proof, key: str) -> dict[int, float]:
     """Median over the rounds by prompt; empty for a proof of an older release."""
     found: dict[int, list[float]] = {}
     for s in proof.get("samples") or ():
-        if isinstance(s, dict) and isinstance(s.get(key), int | float) and s[key] > 0:
-            found.setdefault(int(s["prompt"]), []).append(float(s[key]))
+        told = s if isinstance(s, dict) else {}
+        prompt, value = told.get("prompt"), told.get(key)
+        if isinstance(prompt, int) and isinstance(value, int | float) and value > 0:
+            found.setdefault(prompt, []).append(float(value))
     return {p: statistics.median(v) for p, v in found.items()}
 
 

@@ -52,7 +52,7 @@ def test_without_a_baseline_nobody_can_tell(before: dict[str, object] | None) ->
 
 
 def test_samples_of_a_broken_proof_are_left_out() -> None:
-    odd = [{"prompt": 0, "tokens_per_s": None}, "x", {"prompt": 1, "tokens_per_s": 0}]
+    odd = [{"prompt": 0, "tokens_per_s": None}, "x", {"prompt": 1, "tokens_per_s": 0}, {"tokens_per_s": 5}]
     assert samples({"samples": odd}, "tokens_per_s") == {}
 
 
