@@ -35,7 +35,7 @@ class Loader:
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError as e:
-            raise ChangeFailed(f"the load printed nothing usable: {line[:200]}", host=self.host) from e
+            raise ChangeFailed(f"the load broke: {self._last(line)[:400]}", host=self.host) from e
         if "error" in answer:
             raise ChangeFailed(
                 f"the endpoint did not bear the load: {answer['error']}",
@@ -43,6 +43,12 @@ class Loader:
                 host=self.host,
             )
         return answer
+
+    def _last(self, line: str) -> str:
+        """The last line of what it printed instead of an answer: of a traceback the one that tells."""
+        while more := self.session.readline(timeout=5):
+            line = more
+        return line
 
     def _lost(self) -> HostUnreachable:
         return HostUnreachable(
@@ -65,7 +71,8 @@ class Loader:
 def open_loader(shell: Shell, deployment: str) -> Iterator[Loader]:
     """For the release that is served now. The host's lock must be held."""
     folder = bring(shell)
+    shell_words = ("sh", "-c", 'exec "$@" 2>&1', "sh")
     argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}", "python3", "-sE")
     words = (f"{folder}/bench.py", layout.current_link(deployment), layout.WORK)
-    with shell.session((*argv, *words)) as session:
+    with shell.session((*shell_words, *argv, *words)) as session:
         yield Loader(session, shell.host.name)
