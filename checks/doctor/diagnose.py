@@ -1,7 +1,7 @@
 """From inputs to a report: scan, rules, root causes before their symptoms, computed fixes, one sentence."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -219,9 +219,11 @@ def _finding(
     )
 
 
-def _fixes(steps: Iterable[FixStep], values: Mapping[str, Any]) -> tuple[Fix, ...]:
+def _fixes(steps: Sequence[FixStep], values: Mapping[str, Any]) -> tuple[Fix, ...]:
+    """The steps that can be said with these values; where half of them is known, those that need none."""
     have = {k for k, v in values.items() if v not in {None, ""}}
-    usable = (s for s in steps if s.asks <= have and not set(s.unless) & have)
+    usable = [s for s in steps if s.asks <= have and not set(s.unless) & have]
+    usable = usable or [s for s in steps if not s.asks]
     return tuple(
         Fix(s.change, _fill(s.value, values), _fill(s.command, values), _fill(s.why, values)) for s in usable
     )

@@ -85,4 +85,5 @@ def continues(first: Clean, line: Clean) -> bool:
         return False
     if not line.prefixed:
         return True
-    return line.proc == first.proc and line.level == first.level and first.text[-1:] not in ".!:)]}"
+    same = line.proc in {"", first.proc} and line.level in {"", first.level}
+    return same and first.text[-1:] not in ".!:)]}"
