@@ -109,8 +109,8 @@ def _line(one: Candidate) -> int:
 
 def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
     """Causes of the last start that says anything; what only earlier starts had becomes a warning."""
-    ready = {h.start for h in case.all("ready")}
-    told = {c.start for c in found if c.start >= 0}
+    ready = {h.start for mark in ("ready", "spec.metrics", "http.200", "running") for h in case.all(mark)}
+    told = {c.start for c in found if c.start >= 0} | _sticky(case, found)
     if not told:
         return found
     last = max(told | ready)
@@ -135,10 +135,18 @@ def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
                 strength=max(1, one.strength - (1 if healthy else 2)),
                 severity=Severity.WARNING,
                 note=note,
+                past=True,
             )
         else:
             out[one.cause] = one
     return [_repeated(case, one) for one in out.values()]
+
+
+def _sticky(case: Case, found: list[Candidate]) -> set[int]:
+    """The last start, when a cause that belongs to no start (a card, the kernel) was told after it began."""
+    begins = case.log.starts if case.log and case.kernel is None else []
+    late = begins and any(c.start < 0 and c.strength > 1 and c.line > begins[-1] for c in found)
+    return {len(begins)} if late else set()
 
 
 def _repeated(case: Case, one: Candidate) -> Candidate:
@@ -173,9 +181,9 @@ def _findings(found: list[Candidate], book: Catalogue, inputs: Inputs) -> list[F
     return sorted(findings, key=lambda f: order[f.code])
 
 
-def _rank(finding: Finding, known: Mapping[str, Candidate]) -> tuple[int, int, int, int]:
+def _rank(finding: Finding, known: Mapping[str, Candidate]) -> tuple[int, ...]:
     one = known[finding.slug]
-    return (int(not finding.root), -one.strength, _ORDER[finding.severity], _line(one))
+    return (int(not finding.root), int(one.past), -one.strength, _ORDER[finding.severity], _line(one))
 
 
 def _explained(known: Mapping[str, Candidate], book: Catalogue) -> dict[str, str]:

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
 from operator import add
@@ -16,6 +16,7 @@ from operator import add
 from checks.doctor.catalogue import Signature
 from checks.doctor.reader import Window, looks_binary, windows
 from checks.doctor.text import Clean, clean, continues
+from checks.doctor.unwrap import unwrapped
 
 __all__ = ["Hit", "LogView", "scan"]
 
@@ -25,6 +26,8 @@ PER_ANCHOR = (3, 60)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
+#: Lines that one message may have been wrapped onto besides its first.
+WRAPPED = 3
 #: An anchor's longest word is looked for in the window's vocabulary first: that is some 50 times smaller.
 _WORD = re.compile(r"[a-z_]{3,64}")
 
@@ -72,7 +75,12 @@ class LogView:
 
 def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
     """Read the whole log once. Never raises on its content."""
-    return _Scanner(tuple(signatures)).run(blocks)
+    log, numbers = unwrapped(blocks)
+    view = _Scanner(tuple(signatures)).run(log)
+    if numbers:
+        view.hits = [replace(h, line=numbers[min(h.line, len(numbers)) - 1]) for h in view.hits]
+        view.starts = [numbers[min(n, len(numbers)) - 1] for n in view.starts]
+    return view
 
 
 @dataclass(frozen=True)
@@ -216,13 +224,13 @@ class _Lines:
         return self._clean[key]
 
     def search(self, sig: Signature, begin: int, end: int) -> tuple[dict[str, str] | None, Clean]:
-        """Match the line, or the line joined with what a terminal wrapped onto the next two."""
+        """Match the line, or the line joined with what was wrapped onto the next ones."""
         here = self.cleaned(begin, end)
         found = sig.match(here.text)
         if found is not None or end - begin < WRAP_WIDTH:
             return found, here
         joined = here
-        for _ in range(2):
+        for _ in range(WRAPPED):
             begin, end = self._next(end)
             more = self.cleaned(begin, end) if end > begin else None
             if more is None or not continues(joined, more):

@@ -37,7 +37,10 @@ def lines_near(hit: Hit) -> str:
 
 def _is_frame(text: str) -> bool:
     return (
-        text.startswith(('File "', "return ", "buffer =")) or "pin_memory" in text or " in compute_" in text
+        'File "' in text
+        or text.startswith(("return ", "buffer ="))
+        or "pin_memory" in text
+        or " in compute_" in text
     )
 
 
