@@ -6,6 +6,7 @@ from typing import Any
 
 from checks.doctor.case import Case
 from checks.doctor.model import Candidate
+from checks.doctor.patterns import prose
 
 __all__ = ["RULES", "gpus_of", "inner"]
 
@@ -64,6 +65,9 @@ def _fabric(case: Case) -> Iterator[Candidate]:
         if "driver" in values:
             values["branch"] = values["driver"].split(".")[0]
         yield Candidate("driver-fabric-manager", 3, case.evidence(hit), values, hit.line)
+    said = case.said(prose("fabric_stopped"))
+    if said and not case.has("fm-version"):
+        yield Candidate("driver-fabric-manager", 2, (case.fact("text", said[0]),))
     manager = case.known("driver.fabric_manager")
     driver = case.known("driver.module_version")
     waiting = [

@@ -47,8 +47,11 @@ def _custom_ar(case: Case) -> Iterator[Candidate]:
         ):
             yield Candidate("tp-custom-allreduce", 3, case.evidence(hit), {}, hit.line, hit.start)
     frame = case.last("custom-ar.frame")
-    if frame and case.has("symptom.engine", "exception"):
-        yield Candidate("tp-custom-allreduce", 2, case.evidence(frame), {}, frame.line, frame.start)
+    helped = case.said(r"disable[-_ ]custom[-_ ]all[-_ ]?reduce\W[^\n]{0,30}(?:works?|fine|fix|help|ok\b)")
+    if frame and case.has("symptom.engine", "exception", "cuda.error"):
+        yield Candidate(
+            "tp-custom-allreduce", 3 if helped else 2, case.evidence(frame), {}, frame.line, frame.start
+        )
 
 
 def _hang(case: Case) -> Iterator[Candidate]:
