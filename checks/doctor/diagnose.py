@@ -139,7 +139,18 @@ def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
             )
         else:
             out[one.cause] = one
-    return [_repeated(case, one) for one in out.values()]
+    return [_repeated(case, _outlived(case, one)) for one in out.values()]
+
+
+def _outlived(case: Case, one: Candidate) -> Candidate:
+    """What was said before the service came up, and did not stop it, is no error."""
+    up = next((h.line for h in case.all("ready") if h.start == one.start), -1)
+    failed = any(
+        h.start == one.start and h.line > up for h in case.all("symptom.engine") + case.all("exception")
+    )
+    if not 0 <= one.line < up or failed or one.severity is Severity.WARNING:
+        return one
+    return replace(one, severity=Severity.WARNING, note="before it came up, which it did")
 
 
 def _sticky(case: Case, found: list[Candidate]) -> set[int]:

@@ -14,6 +14,7 @@ from itertools import accumulate, count
 from operator import add
 
 from checks.doctor.catalogue import Signature
+from checks.doctor.patterns import harmless
 from checks.doctor.reader import Window, looks_binary, windows
 from checks.doctor.text import Clean, clean, continues
 from checks.doctor.unwrap import unwrapped
@@ -141,7 +142,7 @@ class _Scanner:
 
     def _try(self, sig: Signature, lines: "_Lines", begin: int, end: int) -> None:
         found, here = lines.search(sig, begin, end)
-        if found is None:
+        if found is None or harmless().search(here.text.lower()):
             return
         self.view.counts[sig.id] += 1
         near = sig.window and self.view.counts[sig.id] % (KEEP * 8) <= 2 * KEEP

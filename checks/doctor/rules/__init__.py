@@ -29,7 +29,7 @@ Rule = Callable[[Case], Iterator[Candidate]]
 def direct(case: Case) -> Iterator[Candidate]:
     """Signatures that name their cause by themselves."""
     for hit in case.hits:
-        if hit.sig.cause:
+        if hit.sig.cause and not (hit.sig.cause == "worker-died" and case.before("shutdown", hit)):
             yield Candidate(
                 hit.sig.cause,
                 hit.sig.strength,
