@@ -20,6 +20,7 @@ class Window:
     begin: int
     end: int
     first_line: int
+    last: bool = False
 
 
 def looks_binary(block: bytes) -> bool:
@@ -42,7 +43,7 @@ def windows(blocks: Iterable[bytes]) -> Iterator[Window]:
             before = (before + held)[-OVERLAP:]
         held = body
     if held is not None:
-        yield Window(before + held, len(before), len(before) + len(held), line)
+        yield Window(before + held, len(before), len(before) + len(held), line, last=True)
 
 
 def _bodies(blocks: Iterable[bytes]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 Cost is bounded whatever the log holds: lines are cut at LINE_CAP around the anchor, a window tries some
 BUDGET expressions (the first and last places of each anchor), a signature keeps the first and last KEEP hits.
+Windows in the middle of a very large log try fewer: a failure is told in its first or its last lines, or often.
 """
 
 import re
@@ -22,14 +23,14 @@ from checks.doctor.unwrap import unwrapped
 __all__ = ["Hit", "LogView", "scan"]
 
 LINE_CAP = 2400
-BUDGET = 4000
+BUDGET, MIDDLE_BUDGET, FIRST_WINDOWS = 4000, 500, 8
 PER_ANCHOR = (3, 60)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
 #: Lines that one message may have been wrapped onto besides its first.
-WRAPPED = 3
-#: An anchor's longest word is looked for in the window's vocabulary first: that is some 50 times smaller.
+WRAPPED = 2
+#: An anchor's words are looked for in the window's vocabulary first: that is some 50 times smaller.
 _WORD = re.compile(r"[a-z_]{3,64}")
 
 
@@ -86,10 +87,10 @@ def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
 
 @dataclass(frozen=True)
 class _Index:
-    """Anchor -> the signatures it may start, and the anchor's longest word."""
+    """Anchor -> the signatures it may start, and the anchor's words."""
 
     by_anchor: dict[str, list[Signature]]
-    piece: dict[str, str]
+    words: dict[str, tuple[str, ...]]
 
 
 @lru_cache(maxsize=4)
@@ -98,14 +99,15 @@ def _index(signatures: tuple[Signature, ...]) -> _Index:
     for sig in signatures:
         for anchor in sig.anchors:
             by_anchor.setdefault(anchor, []).append(sig)
-    return _Index(by_anchor, {a: max(_WORD.findall(a), key=len, default="") for a in by_anchor})
+    return _Index(by_anchor, {a: tuple(sorted(_WORD.findall(a), key=len, reverse=True)) for a in by_anchor})
 
 
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
         index = _index(signatures)
-        self.by_anchor, self.piece = index.by_anchor, index.piece
+        self.by_anchor, self.words = index.by_anchor, index.words
         self.view = LogView()
+        self.windows = 0
 
     def run(self, blocks: Iterable[bytes]) -> LogView:
         for window in windows(self._counted(blocks)):
@@ -130,8 +132,10 @@ class _Scanner:
         flat = low.replace("\n", " ").replace("\r", " ")
         words = "\n".join(set(_WORD.findall(low)))
         lines = _Lines(window)
-        present = [a for a in self.by_anchor if self.piece[a] in words and a in flat]
-        most = min(max(BUDGET // (2 * len(present) or 1), PER_ANCHOR[0]), PER_ANCHOR[1])
+        present = [a for a, parts in self.words.items() if all(p in words for p in parts) and a in flat]
+        budget = BUDGET if window.last or self.windows < FIRST_WINDOWS else MIDDLE_BUDGET
+        self.windows += 1
+        most = min(max(budget // (2 * len(present) or 1), PER_ANCHOR[0]), PER_ANCHOR[1])
         tried: set[tuple[str, int]] = set()
         for anchor in present:
             for begin, end in _places(flat, anchor, lines, most):
