@@ -16,7 +16,7 @@ from inventory.model import Deployment, ModelRef
 from inventory.yamlfile import parse_yaml
 from provision.edit import set_value
 from provision.explain import explain
-from provision.looking import Seen, Sight, gather, host_rules
+from provision.looking import Drift, Seen, Sight, gather, host_rules
 from provision.remedy import remedy_for
 from provision.replan import replanner
 
@@ -68,7 +68,8 @@ def test_what_only_earlier_starts_had_stays_a_warning_however_often_it_came() ->
 
 
 def test_a_failed_start_is_one_sentence() -> None:
-    told = explain(start(TOO_OLD, OVER) + start(HEADS, OVER))
+    told, findings = explain(start(TOO_OLD, OVER) + start(HEADS, OVER))
+    assert findings[0].slug == "tp-heads-indivisible"
     assert told.startswith("tp-heads-indivisible: ")
     assert "next: tensor_parallel" in told
     assert "\n" not in told
@@ -76,7 +77,7 @@ def test_a_failed_start_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("text", ["", "all is well\n", "\0\xff" * 1000])
 def test_what_names_nothing_is_explained_by_nothing(text: str) -> None:
-    assert explain(text) == ""
+    assert explain(text) == ("", ())
 
 
 # ---- merging
@@ -215,7 +216,9 @@ def test_what_could_not_be_read_of_a_unit_is_unseen_with_its_reason() -> None:
         "metrics": {"status": 401, "text": ""},
         "release": {},
     }
-    inputs = gather(Sight(facts(), kernel={"missing": "no"}), Seen(UNIT, raw, (), "no deployment is named"))
+    inputs = gather(
+        Sight(facts(), kernel={"missing": "no"}), Seen(UNIT, raw, Drift(unseen="no deployment is named"))
+    )
     assert inputs.log is None
     assert inputs.unseen["log"] == "journalctl: no"
     assert "401" in inputs.unseen["metrics"]

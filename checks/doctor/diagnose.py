@@ -63,6 +63,8 @@ def _look(inputs: Inputs, book: Catalogue) -> tuple[Case, list[Outcome]]:
         case.metrics = parse_metrics(inputs.metrics)
     if inputs.drift:
         outcomes.append(Outcome("drift", Status.FINDINGS, why="; ".join(inputs.drift)))
+    elif inputs.unseen.get("drift"):
+        outcomes.append(Outcome("drift", Status.SKIPPED, why=inputs.unseen["drift"]))
     outcomes += [_seen(inputs, name, case) for name in ("facts", "unit", "metrics")]
     return case, outcomes
 

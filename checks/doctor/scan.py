@@ -2,7 +2,7 @@
 
 Cost is bounded whatever the log holds: lines are cut at LINE_CAP around the anchor, a window tries some
 BUDGET expressions (the first and last places of each anchor), a signature keeps the first and last KEEP hits.
-Windows in the middle of a very large log try fewer: a failure is told in its first or its last lines, or often.
+In the middle of a very large log they try fewer: a failure is told in its first or last lines, or often.
 """
 
 import re
