@@ -9,6 +9,7 @@ from checks.doctor.case import Case
 from checks.doctor.catalogue import Catalogue, Code, FixStep, catalogue
 from checks.doctor.metrics import parse_metrics
 from checks.doctor.model import Candidate, Inputs, Report
+from checks.doctor.redact import Redactor
 from checks.doctor.rules import RULES
 from checks.doctor.scan import scan
 from checks.doctor.unit import parse_unit
@@ -223,7 +224,8 @@ def _finding(
     root = one.cause not in explained and not weak
     covers = tuple(sorted(book.by_slug[c].code for c, by in explained.items() if by == one.cause))
     note = f" ({one.note})" if one.note else ""
-    evidence = tuple(e for e in one.evidence if isinstance(e, Evidence))
+    clear = Redactor().text
+    evidence = tuple(replace(e, text=clear(e.text)) for e in one.evidence if isinstance(e, Evidence))
     fixes = tuple(inputs.replan(code.slug, one.values)) if inputs.replan else ()
     return Finding(
         code=code.code,
