@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from checks.doctor.case import Case, gib
 from checks.doctor.model import Candidate
 from checks.doctor.patterns import prose
-from checks.doctor.rules.phases import frames_of, lines_near, numbers, phase, settings
+from checks.doctor.rules.phases import framed, frames_of, lines_near, numbers, phase, settings
 from checks.doctor.scan import Hit
 
 __all__ = ["RULES"]
@@ -47,6 +47,10 @@ def _causes(case: Case, hit: Hit, where: str) -> Iterator[tuple[str, int]]:
         yield from _kv_phase(case)
     elif where == "weights":
         yield "oom-weights-load", 3
+    elif where == "profile" and framed(hit):
+        yield "oom-profiling", 3
+        if case.spec:
+            yield "oom-spec-draft", 3 if case.said(prose("fine_without")) else 1
     elif where == "graph":
         yield "oom-cuda-graph-capture", 3
         if case.spec:

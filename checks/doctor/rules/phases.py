@@ -6,9 +6,15 @@ from checks.doctor.case import Case, gib
 from checks.doctor.patterns import phases
 from checks.doctor.scan import Hit
 
-__all__ = ["frames_of", "lines_near", "numbers", "phase", "settings"]
+__all__ = ["framed", "frames_of", "lines_near", "numbers", "phase", "settings"]
 
 NEAR_FRAMES = 70
+
+
+def framed(hit: Hit) -> bool:
+    """Its own frames name the phase, not only the marks before it."""
+    frames = frames_of(hit)
+    return any(pattern.search(frames) for _, pattern in phases())
 
 
 def phase(case: Case, hit: Hit) -> str:
