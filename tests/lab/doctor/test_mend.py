@@ -16,8 +16,8 @@ from provision.run import Flags
 from provision.ssh import SshOptions, connect
 from provision.want import Sources
 from tests.lab import demo
+from tests.lab.doctor.conftest import quiet, small_model
 from tests.lab.doctor.faults import Box
-from tests.lab.doctor.test_faults import quiet, small_model
 from tests.lab.hosts import Lab
 from tests.lab.hub import Hub
 
