@@ -17,7 +17,7 @@ from inventory.yamlfile import parse_yaml
 from provision.edit import set_value
 from provision.explain import explain
 from provision.looking import Drift, Seen, Sight, gather, host_rules
-from provision.remedy import remedy_for
+from provision.remedy import host_remedy, remedy_for
 from provision.replan import replanner
 
 UNIT = "eyas-demo.service"
@@ -308,6 +308,24 @@ def test_ownership_is_given_back_below_our_own_folders_alone() -> None:
     for path in ("/home/op/cache", "/var/cache/eyas-demo-2/x", "/", "/var/lib/other"):
         other = finding("cache-not-writable", evidence=(Evidence("log", f"denied: '{path}'"),))
         assert remedy_for(other, DEPLOYMENT, None, facts()) is None
+
+
+def test_only_packages_that_nobody_holds_are_held_and_released() -> None:
+    there = facts(
+        driver={
+            "packages": {"nvidia-driver-570": "1", "nvidia-utils-570": "1"},
+            "holds": ["nvidia-driver-570"],
+        }
+    )
+    remedy = host_remedy(finding("driver-not-held"), there)
+    assert remedy is not None
+    assert remedy.host_only
+    assert (remedy.do, remedy.undo) == (
+        (("apt-mark", "hold", "nvidia-utils-570"),),
+        (("apt-mark", "unhold", "nvidia-utils-570"),),
+    )
+    assert host_remedy(finding("port-in-use"), there) is None
+    assert host_remedy(finding("driver-not-held"), facts(driver={"packages": {"missing": "no dpkg"}})) is None
 
 
 def test_weights_outside_our_folder_are_left_alone() -> None:
