@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from checks.doctor.case import Case
 from checks.doctor.model import Candidate
+from checks.doctor.patterns import prose
 from checks.doctor.rules.draft import draft_window
 from checks.doctor.scan import Hit
 
@@ -86,7 +87,9 @@ def _rate(hit: Hit) -> float | None:
 def _gain(case: Case, rate: float | None, lines: tuple[object, ...]) -> Iterator[Candidate]:
     pairs = case.metrics.pairs if case.metrics else ()
     lost = [p for p in pairs if p.gain <= 1.05]
-    loaded = case.said(r"concurren|qps|rps|under load|batch size|clients|simultaneous|requests at once|load:")
+    loaded = not case.said(prose("alone")) and case.said(
+        r"concurren|qps|rps|under load|batch size|clients|simultaneous|requests at once|load:"
+    )
     at_load = [
         p for p in lost if re.search(r"(?:concurren|batch|load|qps|(?:^|\.)c|bs)\w*?_?(\d{1,4})", p.where)
     ]
@@ -102,7 +105,10 @@ def _gain(case: Case, rate: float | None, lines: tuple[object, ...]) -> Iterator
         rate is not None
         and rate >= GOOD_RATE
         and loaded
-        and (running >= 4 or case.said(r"slow|worse|loss|loses"))
+        and (
+            running >= 4
+            or case.said(r"slow|worse|loss|loses|(?:lower|less|below)[^\n]{0,30}(?:than|without)")
+        )
     ):
         yield Candidate("spec-slow-under-load", 2, lines, _load_values(running))
     hit = case.first("spec.nogain")

@@ -9,6 +9,8 @@ from checks.doctor.scan import Hit
 
 __all__ = ["RULES", "draft_window"]
 
+#: No model is this wide; vocabularies are.
+SMALLEST_VOCABULARY = 31_000
 _QUANT = r"\b(?:awq|gptq|fp8|int4|int8|w4a16|w8a8|nvfp4|quantis|quantiz|marlin|bnb|bitsandbytes|compressed)"
 
 
@@ -23,6 +25,9 @@ def _shapes(case: Case) -> Iterator[Candidate]:
         if small and (topk > 1 or re.search(r"topk|tree", near)):
             note = {"steps_note": f" = {case.number('steps') + 1}"} if case.number("steps") else {}
             yield Candidate("spec-topk-unsupported", 3, case.evidence(hit), note, hit.line, hit.start)
+        elif case.spec and min(int(a), int(b)) >= SMALLEST_VOCABULARY:
+            sizes = {"target_vocab": a, "draft_vocab": b}
+            yield Candidate("spec-vocab-mismatch", 3, case.evidence(hit), sizes, hit.line, hit.start)
         elif case.spec or re.search(r"eagle|spec_decode|draft|medusa", near):
             values = {"head_hidden": a, "target_hidden": b} if "a" in hit.groups else {}
             strength = 3 if re.search(r"eagle|spec_decode|draft|speculat", near) or case.says("draft") else 2

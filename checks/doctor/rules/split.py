@@ -34,6 +34,11 @@ def _heads(case: Case) -> Iterator[Candidate]:
         tp = _tp(case, hit)
         values = {"heads": str(heads), "tp": str(tp), **sizes(heads, case, tp=tp)} if heads else {}
         yield Candidate("tp-heads-indivisible", 3, case.evidence(hit), values, hit.line, hit.start)
+    known = case.number("heads")
+    if not case.log and known and case.tp > 1 and known % case.tp:
+        values = {"heads": str(known), "tp": str(case.tp), **sizes(known, case, tp=case.tp)}
+        fact = case.fact("text", f"{known} attention heads, tensor parallel size {case.tp}")
+        yield Candidate("tp-heads-indivisible", 2, (fact,), values)
     for hit in case.all("experts"):
         heads = case.number("heads")
         values = {"heads": str(heads), **sizes(heads, case)} if heads else {}
