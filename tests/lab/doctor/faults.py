@@ -216,6 +216,16 @@ def _port_taken(box: Box) -> None:
     box.lab("port-taken", "8000")
 
 
+def _shm_full(box: Box) -> None:
+    """What killed runs left fills it; two ranks need some."""
+    box.argv("--tensor-parallel-size", "2")
+    box.release(_settings(tensor_parallel=2))
+    box.sh(
+        "mount -o remount,size=1M /dev/shm; head -c 1M /dev/zero >/dev/shm/psm_left",
+        undo="rm -f /dev/shm/psm_left; mount -o remount,size=50% /dev/shm",
+    )
+
+
 def _stopped(box: Box) -> None:
     box.serves()
     box.sh(f"systemctl stop {UNIT}")
@@ -239,6 +249,8 @@ FAULTS = (
     Fault("hang", "engine-hung", _hang, after="injected"),
     Fault("few guesses accepted", "spec-low-acceptance", _bad_guesses, after="injected"),
     Fault("stopped", "service-not-running", _stopped, after="injected"),
-    Fault("disk full", "disk-full", lambda b: b.lab("disk-full"), after="injected"),
+    Fault("disk full", "disk-full", lambda b: b.lab("disk-full")),
+    Fault("shared memory full", "shm-too-small", _shm_full),
+    Fault("the host's memory", "host-ram-oom", lambda b: b.drop_in("MemoryMax=16M", "MemorySwapMax=0")),
     Fault("old driver", "driver-too-old", _old_driver),
 )
