@@ -1,6 +1,7 @@
 """The doctor against public cases, own cases, real logs, and all of them in other clothes."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -85,6 +86,30 @@ def test_own_case(case: Own) -> None:
     assert case.fix_value in {"", fix.value}
     assert case.fix_has in fix.value
     assert "{" not in (fix.value.replace("{", "", 1) if "speculative" in fix.value else fix.value)
+
+
+#: What engines advise, and what does not help with these causes.
+HOLLOW = {
+    "": "PYTORCH_(?:CUDA_)?ALLOC_CONF|chmod (?:-R )?777|reinstall",
+    "kv-cache-no-memory-cotenant": "gpu_memory_utilization",
+    "gpu-memory-profile-race": "gpu_memory_utilization",
+    "tp-unbalanced-gpus": "mem_fraction",
+    "hf-forbidden": "HF_TOKEN|hub_token",
+    "spec-low-acceptance": "num_speculative_tokens",
+    "spec-context-length-mismatch": "enforce_eager",
+    "tp-custom-allreduce": "NCCL_P2P_DISABLE",
+}
+
+
+def test_the_engines_own_advice_never_comes_first() -> None:
+    wrong = {}
+    for case in own_cases() + public_cases():
+        report = diagnose(case.inputs())
+        first_fix = report.findings[0].fix[0]
+        said = f"{first_fix.change} {first_fix.value} {first_fix.command}"
+        if any(re.search(HOLLOW.get(slug, "(?!)"), said) for slug in ("", case.expect)):
+            wrong[case.name] = said
+    assert wrong == {}
 
 
 def test_every_public_cause_has_own_cases() -> None:
