@@ -101,6 +101,7 @@ def broken(runs: list[Run]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", type=int, default=0, metavar="MEBIBYTES")
+    parser.add_argument("--only", default="", metavar="WORD", help="only logs whose kind has this word")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -109,6 +110,8 @@ def main() -> int:
     runs = []
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:
         for name, _, blocks in logs(asked.large):
+            if asked.only not in name:
+                continue
             run = measure(name, blocks, Path(folder))
             rate = f"{run.cpu_s:7.2f} s CPU  {run.mib / run.cpu_s:6.1f} MiB/s"
             peak = f"peak {run.peak_mib:4.0f} MiB (idle {run.idle_mib:.0f})"
