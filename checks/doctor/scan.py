@@ -133,9 +133,10 @@ class _Scanner:
         words = "\n".join(set(_WORD.findall(low)))
         lines = _Lines(window)
         present = [a for a, parts in self.words.items() if all(p in words for p in parts) and a in flat]
-        budget = BUDGET if window.last or self.windows < FIRST_WINDOWS else MIDDLE_BUDGET
+        middle = self.windows >= FIRST_WINDOWS and not window.last
         self.windows += 1
-        most = min(max(budget // (2 * len(present) or 1), PER_ANCHOR[0]), PER_ANCHOR[1])
+        budget, least = (MIDDLE_BUDGET, 1) if middle else (BUDGET, PER_ANCHOR[0])
+        most = min(max(budget // (2 * len(present) or 1), least), PER_ANCHOR[1])
         tried: set[tuple[str, int]] = set()
         for anchor in present:
             for begin, end in _places(flat, anchor, lines, most):
