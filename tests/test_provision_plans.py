@@ -49,7 +49,7 @@ def release(**changes: Any) -> ReleaseWant:
 )
 def test_a_switch_is_planned_only_where_something_differs(state: dict[str, Any], title: str | None) -> None:
     want = ReleaseWant("chat", "r1", {}, {}, 900)
-    found = plan_switch(want, ServiceState(**{**vars(GOOD), **state}), lambda _: "")
+    found = plan_switch(want, ServiceState(**{**vars(GOOD), **state}), lambda _: ("", ()))
     assert [c.title for c in found] == ([title] if title else [])
     assert all(c.disruptive for c in found)
 
