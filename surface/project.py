@@ -7,7 +7,7 @@ from invoke import Context
 
 from surface.commandline import ROOT, command
 
-UNIT = "not lab and not engine"
+UNIT = "not lab and not engine and not process"
 
 
 LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]

@@ -59,7 +59,7 @@ def mirror(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
     )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", folder, asked
     server.shutdown()
     server.server_close()
