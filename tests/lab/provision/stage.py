@@ -260,6 +260,11 @@ class Caller:
                 if self._stop.is_set():
                     p.kill()
 
+    def answered(self, *, at_least: int = 5) -> None:
+        """It was answered all along."""
+        eventually(lambda: self.asked >= at_least, within=20, what="answers to the caller")
+        assert self.failed == []
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

@@ -12,7 +12,7 @@ from inventory.load import load_deployment
 from inventory.model import Deployment
 from provision import layout
 from tests.lab.assets.purewheel import write_wheel
-from tests.lab.provision.stage import Stage
+from tests.lab.provision.stage import Caller, Stage
 
 pytestmark = pytest.mark.lab
 
@@ -118,6 +118,23 @@ def test_drift_is_seen_and_mended(stage: Stage, break_it: str, title: str) -> No
     assert (report.status, report.error) == ("changed", "")
     assert title in titles(report.changes)
     assert titles(stage.run(stage.deployment()).changes) == ""
+    assert stage.answers()
+
+
+def test_an_environment_that_lost_its_proof_is_rebuilt_beside_what_serves(stage: Stage) -> None:
+    started = stage.sh("systemctl show -P ActiveEnterTimestampMonotonic eyas-chat")
+    stage.sh(
+        "rm /opt/eyas/envs/*/eyas-proof.json; echo 'left = 1' >$(echo /opt/eyas/envs/*/lib/python3*)/torn.py"
+    )
+    with Caller(stage) as caller:
+        report = stage.run(stage.deployment())
+        caller.answered()
+    assert (report.status, report.changed) == ("changed", 1), report.error
+    assert stage.sh("systemctl show -P ActiveEnterTimestampMonotonic eyas-chat") == started
+    assert stage.sh("ls -A /opt/eyas/envs; ls /opt/eyas/envs/*/lib/python3*") == (
+        f"{stage.standin.lock.id[:16]}\nsite-packages"
+    )
+    stage.sh("systemctl restart eyas-chat")
     assert stage.answers()
 
 

@@ -10,7 +10,7 @@ from inventory.model import ModelRef
 from provision import layout
 from provision.weights import NEXT_STEP
 from tests.lab.conftest import MakeLab
-from tests.lab.provision.stage import Stage, eventually, write_model
+from tests.lab.provision.stage import Caller, Stage, eventually, write_model
 
 pytestmark = pytest.mark.lab
 TOKEN = "good-token"
@@ -109,7 +109,9 @@ def test_what_fails_on_the_way_has_its_own_next_step(stage: Stage, case: str) ->
     arrange, kind = ON_THE_WAY[case]
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-*")
     arrange(stage)
-    report = stage.run(stage.deployment())
+    with Caller(stage) as caller:
+        report = stage.run(stage.deployment())
+        caller.answered()
     assert (report.exit_code, report.status) == (5, "failed"), report.error
     assert report.hint == NEXT_STEP[kind], report.error
     assert not stage.sh("ls -d /var/lib/eyas/weights/eyas-lab--head-*/*[0-9a-f] 2>/dev/null || true")
