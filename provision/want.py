@@ -23,7 +23,7 @@ from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import Wheelhouse
 
-__all__ = ["Sources", "Want", "floors_of", "want_for"]
+__all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
 
 #: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
 INSTALLED_PER_WHEEL_BYTE = 3.6
@@ -115,7 +115,18 @@ def want_for(
         host=_host_want(d, engine, manifests, environment, facts),
         api_key=key,
         hub_token=token,
-        notes=resolution.reasons + ((engine.note,) if engine.note else ()),
+        notes=resolution.reasons + ((engine.note,) if engine.note else ()) + lacking(d, engine, lock),
+    )
+
+
+def lacking(d: Deployment, engine: EngineRelease, lock: WheelLock) -> tuple[str, ...]:
+    """What the engine would use and the lock does not bring, as notes: nothing is added to a locked set."""
+    return tuple(
+        f"the lock has no {p.wheel}: {p.why}; where your index has it: invoke lock --requirement FILE"
+        for p in engine.pieces
+        if p.device in {None, d.device}
+        and p.method in {None, d.draft.method}
+        and p.wheel not in lock.packages
     )
 
 
