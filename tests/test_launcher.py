@@ -178,12 +178,3 @@ def test_no_python_new_enough(checkout: Checkout) -> None:
     done = checkout.run("demo", "--yes")
     assert done.returncode != 0
     assert "needs system packages: python3" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_checkout_of_someone_else(checkout: Checkout) -> None:
-    checkout.root.chmod(0o555)
-    done = checkout.run()
-    checkout.root.chmod(0o755)
-    assert done.returncode == 2
-    assert "make a copy that you own" in done.stderr
