@@ -121,6 +121,8 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         _announce(report, changes)
         report.status = "pending" if report.changes and options.check else report.status
         return
+    if want.environment.wheelhouse:
+        want.environment.wheelhouse.fetched(say)
     with host_lock(shell, f"provision {d.name}") as lock:
         # Somebody may have worked here between our look and our lock.
         changes = plan_changes(want, look(shell, d, options), options, say)
