@@ -31,7 +31,7 @@ from inventory.locks import (
 )
 from provision import wheellock
 from provision.lockcommand import lock_engine, requirement_lines
-from provision.wheellock import compile_lock
+from provision.wheellock import ENGINES, compile_lock
 
 DIGEST = "a" * 64
 HEAD = (
@@ -47,7 +47,7 @@ def test_committed_locks_are_whole(path: Path) -> None:
     assert lock.name == lock.target.name == path.stem
     assert Version(lock.packages[lock.engine]).public == lock.target.engine_version
     assert accelerator(lock.packages) == lock.target.accelerator
-    assert len(lock.packages) > 100
+    assert len(lock.packages) > (100 if lock.engine in ENGINES else 20)
     assert all(lock.hashes.values())
     assert re.search(r"https?://|--index|--find-links|file:", lock.text) is None
 
