@@ -59,9 +59,7 @@ def _look(lab: Lab, names: list[str]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     head = f"looks, {found['forks']} forks, {found['cpus']} CPUs for both ends, load {found['load'][0]}"
-    names = (
-        f"{'HOSTS':>6} {'SECONDS':>8} {'MS/HOST':>8} {'PEAK MiB':>9} {'OPERATOR CPU':>13} {'HOSTS CPU':>10}"
-    )
+    names = " HOSTS  SECONDS  MS/HOST  PEAK MiB  OPERATOR CPU  HOSTS CPU"
     return "\n".join([head, names, *map(_line, found["looks"])])
 
 

@@ -128,8 +128,11 @@ def _mirror(folder: Path, address: str) -> Iterator[tuple[str, Callable[[], int]
                 if self.client_address[0] != address:
                     sent.append(len(data))
 
-    handler = functools.partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer((address, 0), handler) as server:
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """A client that has read enough goes away: no error of the server."""
+
+    with Server((address, 0), functools.partial(Handler, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://{address}:{server.server_port}", lambda: sum(sent)
         server.shutdown()
@@ -158,11 +161,11 @@ def _all_there(lab: Lab, folder: Path) -> None:
 
 def table(found: dict[str, Any]) -> str:
     f = found
-    lines = (
-        f"{f['bytes'] / 1e6:.0f} MB to {f['hosts']} hosts over links of {f['mbit']} Mbit/s, {f['cpus']} CPUs for",
-        f"all, {f['cpu_busy']:.0%} busy by it, load {f['load'][0]}:",
-        f"{f['seconds']:.0f} s, {f['times_the_best']} times the best tree of whole copies ({f['best_tree_s']:.0f} s)",
-        f"from the hub {f['hub_bytes'] / 1e6:.1f} MB, between the operator and all hosts",
-        f"{f['operator_bytes'] / 1e6:.1f} MB",
+    size, hub, operator = (f[k] / 1e6 for k in ("bytes", "hub_bytes", "operator_bytes"))
+    return (
+        f"{size:.0f} MB to {f['hosts']} hosts over links of {f['mbit']} Mbit/s;"
+        f" {f['cpus']} CPUs for all, {f['cpu_busy']:.0%} busy by it, load {f['load'][0]}\n"
+        f"{f['seconds']:.0f} s: {f['times_the_best']} times the best tree of whole copies"
+        f" ({f['best_tree_s']:.0f} s)\n"
+        f"{hub:.1f} MB from the hub, {operator:.1f} MB between the operator and all hosts"
     )
-    return "{} {}\n{}\n{} {}".format(*lines)
