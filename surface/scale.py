@@ -33,7 +33,7 @@ def bench_fleet(
     json: bool = False,
 ) -> int:
     """What a fleet costs, on lab hosts of this machine, beside other tools and plain SSH."""
-    from tests.lab.bench import run
+    from tests.lab.scale import run
 
     asked = run.Asked(hosts, rounds, others, light, spread, megabytes, mbit)
     return run.bench(asked, yes=yes, as_json=json)

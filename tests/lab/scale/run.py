@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inventory.errors import UsageError
-from tests.lab.bench import fleet, look, spread
+from tests.lab.scale import fleet, look, spread
 from tests.lab.hosts import Lab, say_to_stderr
 
 __all__ = ["Asked", "bench"]

@@ -9,15 +9,13 @@ All hosts, the operator and the hub share this machine: size and rate are such t
 are what is waited for; ``cpu_busy`` says whether they were (below 1: yes).
 """
 
-import contextlib
 import functools
 import hashlib
-import http.server
 import math
 import os
-import threading
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,9 @@ from provision.converge import Options as ConvergeOptions
 from provision.rollout.crew import HostCrew
 from provision.rollout.plan import Member, Options, host_words
 from provision.weights import manifest_of, plan_weights
-from tests.lab.bench.meter import here, measured
+from tests.lab.scale.meter import here, measured
 from tests.lab.hosts import Lab
+from tests.lab.hub import Hub
 
 __all__ = ["best_tree_s", "spread_weights", "table"]
 
@@ -59,19 +58,19 @@ class _Crew(HostCrew):
 
 def spread_weights(lab: Lab, megabytes: int, mbit: int, *, say: Callable[[str], None]) -> dict[str, Any]:
     """A JSON document. Raises RuntimeError when a host has not got every byte."""
-    folder = lab.home / "model"
+    folder = lab.home / "hub/eyas-lab/weights"
     size = _model(folder, megabytes)
     for h in lab.hosts.values():
         lab.fault(h.name, "rate", str(mbit))
-    with _mirror(folder, lab.network.gateway) as (url, sent):
-        members = _members(lab, url)
+    with Hub(lab.home / "hub", bind=lab.network.gateway, cdn=None) as hub:
+        members = _members(lab, f"{hub.url}/eyas-lab/weights/resolve/main")
         options = Options(forks=FORKS)
         connect = functools.partial(ssh.connect, options=ssh.SshOptions())
         told = functools.partial(_tell, say)
         before = _wire(lab)
         with _Crew(connect, "bench", options, ConvergeOptions(), told) as crew:
             cost, _ = measured(lab, lambda: crew.spread(members, members))
-        crossed = _wire(lab) - before
+        crossed, from_hub = _wire(lab) - before, hub.sent()
     _all_there(lab, folder)
     bound = best_tree_s(len(members), size, mbit * 1e6 / 8)
     return {
@@ -83,14 +82,14 @@ def spread_weights(lab: Lab, megabytes: int, mbit: int, *, say: Callable[[str], 
         **cost.as_dict(),
         "best_tree_s": round(bound, 1),
         "times_the_best": round(cost.seconds / bound, 2),
-        "hub_bytes": sent(),
-        "operator_bytes": crossed - sent(),
+        "hub_bytes": from_hub,
+        "operator_bytes": crossed - from_hub,
         "cpu_busy": round(cost.cpu_s / cost.seconds / (os.cpu_count() or 1), 2),
     }
 
 
 def _tell(say: Callable[[str], None], host: str, text: str) -> None:
-    if "GB" not in text and "%" not in text:
+    if not re.search(r"\d%| GB$", text):
         say(f"{host}: {text}" if host else text)
 
 
@@ -112,30 +111,6 @@ def _model(folder: Path, megabytes: int) -> int:
 def _sha256(path: Path) -> str:
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def _mirror(folder: Path, address: str) -> Iterator[tuple[str, Callable[[], int]]]:
-    """A plain web server; its address and what it has sent to hosts so far, in bytes of files."""
-    sent: list[int] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-        def copyfile(self, source: Any, outputfile: Any) -> None:
-            while data := source.read(1 << 16):
-                outputfile.write(data)
-                if self.client_address[0] != address:
-                    sent.append(len(data))
-
-    class Server(http.server.ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """A client that has read enough goes away: no error of the server."""
-
-    with Server((address, 0), functools.partial(Handler, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{address}:{server.server_port}", lambda: sum(sent)
-        server.shutdown()
 
 
 def _members(lab: Lab, url: str) -> list[Member]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import cgroups
-from tests.lab.bench.meter import here
+from tests.lab.scale.meter import here
 from tests.lab.hosts import Lab
 
 __all__ = ["look_at_all", "table"]
