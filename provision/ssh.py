@@ -49,6 +49,38 @@ _KILL_AFTER = 2
 _LINK_LOST_S = 45
 
 
+class _Relays:
+    """One connection to each relay (ProxyJump), for all hosts behind it.
+
+    A connection a host would meet the relay's MaxStartups, which refuses at random from the tenth log-in.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._open: dict[str, Connection] = {}
+        self._failed: dict[str, tuple[float, Exception]] = {}
+
+    def get(self, relay: Connection, open_it: Callable[[Connection], None]) -> Connection:
+        """The open one, or ``relay`` opened now; who waits behind a failed attempt shares its error."""
+        key, asked = f"{relay.user}@{relay.host}:{relay.port}", time.monotonic()
+        with self._mutex:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key in self._open and self._open[key].is_connected:
+                return self._open[key]
+            when, error = self._failed.get(key, (0.0, None))
+            if error and when > asked:
+                raise error
+            try:
+                open_it(relay)
+            except Exception as e:
+                self._failed[key] = time.monotonic(), e
+                raise
+            self._open[key] = relay
+            return relay
+
+
 @dataclass
 class SshOptions:
     """What holds for every host of one command line."""
@@ -57,6 +89,7 @@ class SshOptions:
     connect_timeout: float = 10
     config: Path | None = None
     ask_sudo: Callable[[], str] | None = None
+    relays: _Relays = field(default_factory=_Relays)
     _password: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -140,6 +173,16 @@ def _target(host: Host, options: SshOptions) -> _Target:
             name, _, setting = value.partition("=")
             opts[name] = setting
     return _Target(host, config, opts, str(Path(str(key)).expanduser()) if key else None)
+
+
+def _tune(connection: Connection) -> None:
+    connection.transport.set_keepalive(15)
+    sock = connection.transport.sock
+    if isinstance(sock, socket.socket):
+        # Nagle plus delayed ACK costs 35 ms a command.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
 
 
 _Stamp = tuple[int, int]
@@ -273,25 +316,27 @@ class SshShell:
             },
             forward_agent=False,
         )
-        hops = [connection]
-        while isinstance(hops[-1].gateway, Connection):
-            hops.append(hops[-1].gateway)
-        with self._errors(known):
-            for hop in hops:
-                _trust(hop, known, self._options.accept_new_host_keys)
+        if isinstance(relay := connection.gateway, Connection):
+            with self._errors(known, relay.host, relay.port, relay.user):
+                connection.gateway = self._options.relays.get(relay, lambda c: self._open_relay(c, known))
+        with self._errors(known, host.address, host.port, host.user):
+            _trust(connection, known, self._options.accept_new_host_keys)
             connection.open()
-        connection.transport.set_keepalive(15)
-        sock = connection.transport.sock
-        if isinstance(sock, socket.socket):
-            # Nagle plus delayed ACK costs 35 ms a command.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
+        _tune(connection)
         self._connection = connection
 
+    def _open_relay(self, relay: Connection, known: Path) -> None:
+        hop = relay
+        while isinstance(hop, Connection):
+            _trust(hop, known, self._options.accept_new_host_keys)
+            hop.connect_timeout = self._options.connect_timeout
+            hop = hop.gateway
+        relay.open()
+        _tune(relay)
+
     @contextlib.contextmanager
-    def _errors(self, known: Path) -> Iterator[None]:
-        name, address = self.host.name, self.host.address
+    def _errors(self, known: Path, address: str, port: int, user: str | None) -> Iterator[None]:
+        name = self.host.name
 
         def fail(message: str, hint: str) -> HostUnreachable:
             return HostUnreachable(message, hint=hint, host=name)
@@ -299,7 +344,7 @@ class SshShell:
         try:
             yield
         except paramiko.BadHostKeyException as e:
-            at = address if self.host.port == 22 else f"[{address}]:{self.host.port}"
+            at = address if port == 22 else f"[{address}]:{port}"
             raise fail(
                 f"the host key of {address} has changed: reinstalled, or not the machine you mean",
                 f"if you know why: ssh-keygen -f {known} -R {shlex.quote(at)}",
@@ -311,12 +356,12 @@ class SshShell:
             ) from e
         except paramiko.AuthenticationException as e:
             raise fail(
-                f"login refused for user {self.host.user or getpass.getuser()}",
+                f"login refused for user {user or getpass.getuser()} on {address}",
                 f"ssh {address} must work first",
             ) from e
         except (TimeoutError, paramiko.SSHException, OSError, EOFError) as e:
             raise fail(
-                f"no SSH connection to {address}:{self.host.port}: {e or type(e).__name__}", f"ssh {address}"
+                f"no SSH connection to {address}:{port}: {e or type(e).__name__}", f"ssh {address}"
             ) from e
 
     def close(self) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from inventory.hosts import load_inventory
+from tests.lab.hosts import Lab
 from tests.lab.scale.job import FORKS, clean, eyas, floor
 from tests.lab.scale.meter import Cost, here, measured
 from tests.lab.scale.others import others as other_tools
 from tests.lab.scale.others import versions
-from tests.lab.hosts import Lab
 
 __all__ = ["small_job", "table"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import cgroups
-from tests.lab.scale.meter import here
 from tests.lab.hosts import Lab
+from tests.lab.scale.meter import here
 
 __all__ = ["look_at_all", "table"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.lab.scale.job import CONFIG, CONFIG_TEXT, FOLDER, FORKS, UNIT, UNIT_TEXT
 from tests.lab.hosts import Lab
 from tests.lab.needs import cache_dir
+from tests.lab.scale.job import CONFIG, CONFIG_TEXT, FOLDER, FORKS, UNIT, UNIT_TEXT
 
 __all__ = ["others", "versions"]
 

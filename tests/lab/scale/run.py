@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from inventory.errors import UsageError
-from tests.lab.scale import fleet, look, spread
 from tests.lab.hosts import Lab, say_to_stderr
+from tests.lab.scale import fleet, look, spread
 
 __all__ = ["Asked", "bench"]
 

@@ -26,9 +26,9 @@ from provision.converge import Options as ConvergeOptions
 from provision.rollout.crew import HostCrew
 from provision.rollout.plan import Member, Options, host_words
 from provision.weights import manifest_of, plan_weights
-from tests.lab.scale.meter import here, measured
 from tests.lab.hosts import Lab
 from tests.lab.hub import Hub
+from tests.lab.scale.meter import here, measured
 
 __all__ = ["best_tree_s", "spread_weights", "table"]
 
