@@ -2,6 +2,7 @@
 
 from invoke import Context
 
+from inventory.defaults import FORKS
 from surface.commandline import command
 
 
@@ -37,3 +38,29 @@ def bench_fleet(
 
     asked = run.Asked(hosts, rounds, others, light, spread, megabytes, mbit)
     return run.bench(asked, yes=yes, as_json=json)
+
+
+@command(
+    checkout=True,
+    name="simulate-fleet",
+    help={
+        "hosts": "Fleets of so many hosts, with commas.",
+        "gigabytes": "Size of the weights.",
+        "mbit": "What each host's link carries, each way.",
+        "forks": "Hosts at once.",
+        "json": "One JSON document.",
+    },
+)
+def simulate_fleet(
+    c: Context,
+    hosts: str = "100,1000,10000",
+    gigabytes: float = 65.0,
+    mbit: float = 1000.0,
+    forks: int = FORKS,
+    json: bool = False,
+) -> int:
+    """Looks, distribution and rollout of fleets that no lab holds, by the product's own planning code."""
+    from tests.lab.hosts import say_to_stderr
+    from tests.scale.simulate import simulate_fleet
+
+    return simulate_fleet(hosts, gigabytes, mbit, forks, as_json=json, say=say_to_stderr)

@@ -7,11 +7,18 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inventory.hosts import load_inventory
+from provision import ssh
+from provision.converge import Options as ConvergeOptions
+from provision.fleet import each_host
+from provision.rollout.crew import HostCrew
+from provision.rollout.plan import Options
 from tests.lab import cgroups
 from tests.lab.hosts import Lab
 from tests.lab.scale.meter import here
@@ -31,7 +38,32 @@ def look_at_all(lab: Lab, *, say: Callable[[str], None]) -> dict[str, Any]:
     for size in sizes:
         rows.append(_look(lab, names[:size]))
         say(f"{size} hosts: {rows[-1]['seconds']} s, {rows[-1]['peak_mib']} MiB")
-    return {"schema": 1, "forks": FORKS, **here(), "looks": rows}
+    held = _hold(lab)
+    say(f"held: {held}")
+    return {"schema": 1, "forks": FORKS, **here(), "looks": rows, "held": held}
+
+
+def _hold(lab: Lab) -> dict[str, float]:
+    """What a rollout keeps of each host while it runs: a connection and the host's lock."""
+    hosts = list(load_inventory(lab.inventory).select("all"))
+    options = ssh.SshOptions()
+    crew = HostCrew(lambda h: ssh.connect(h, options), "bench", Options(), ConvergeOptions(), lambda *_: None)
+    with crew:
+        crew.take(hosts[0])
+        before = _now()
+        each_host(hosts[1:], crew.take, forks=FORKS)
+        after = _now()
+    each = {k: round((after[k] - before[k]) / (len(hosts) - 1), 3) for k in before}
+    return {"hosts": len(hosts), **each}
+
+
+def _now() -> dict[str, float]:
+    status = Path("/proc/self/status").read_text().split()
+    return {
+        "mib_per_host": int(status[status.index("VmRSS:") + 1]) / 1024,
+        "threads_per_host": threading.active_count(),
+        "files_per_host": len(list(Path("/proc/self/fd").iterdir())),
+    }
 
 
 def _look(lab: Lab, names: list[str]) -> dict[str, Any]:
@@ -60,7 +92,8 @@ def _look(lab: Lab, names: list[str]) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     head = f"looks, {found['forks']} forks, {found['cpus']} CPUs for both ends, load {found['load'][0]}"
     names = " HOSTS  SECONDS  MS/HOST  PEAK MiB  OPERATOR CPU  HOSTS CPU"
-    return "\n".join([head, names, *map(_line, found["looks"])])
+    held = f"held by a rollout, per host: {json.dumps(found['held'])}"
+    return "\n".join([head, names, *map(_line, found["looks"]), held])
 
 
 def _line(r: dict[str, Any]) -> str:

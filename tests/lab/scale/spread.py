@@ -23,6 +23,7 @@ from inventory.hosts import load_inventory
 from inventory.model import ModelRef
 from provision import ssh
 from provision.converge import Options as ConvergeOptions
+from provision.fleet import each_host
 from provision.rollout.crew import HostCrew
 from provision.rollout.plan import Member, Options, host_words
 from provision.weights import manifest_of, plan_weights
@@ -69,6 +70,7 @@ def spread_weights(lab: Lab, megabytes: int, mbit: int, *, say: Callable[[str], 
         told = functools.partial(_tell, say)
         before = _wire(lab)
         with _Crew(connect, "bench", options, ConvergeOptions(), told) as crew:
+            each_host([m.as_host() for m in members], crew.take, forks=FORKS)
             cost, _ = measured(lab, lambda: crew.spread(members, members))
         crossed, from_hub = _wire(lab) - before, hub.sent()
     _all_there(lab, folder)
