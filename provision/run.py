@@ -14,12 +14,8 @@ from checks.report_facts import render_facts
 from inventory.errors import EyasError, UsageError
 from inventory.load import deployment_for
 from inventory.model import Host
-from provision import converge, observe, ssh
-from provision.explain import explain
+from provision import observe, ssh
 from provision.fleet import FORKS, each_host
-from provision.preflight import preflight
-from provision.report import Progress, exit_code, show_reports
-from provision.want import Sources
 
 __all__ = ["Flags", "confirmer", "facts", "provision"]
 
@@ -62,6 +58,13 @@ def confirmer(yes: bool) -> Callable[[str, str], bool]:
 
 
 def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
+    # Half of a second that `facts` and the questions to a fleet need not pay.
+    from provision import converge  # noqa: PLC0415
+    from provision.explain import explain  # noqa: PLC0415
+    from provision.preflight import preflight  # noqa: PLC0415
+    from provision.report import Progress, exit_code, show_reports  # noqa: PLC0415
+    from provision.want import Sources  # noqa: PLC0415
+
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
     options = converge.Options(
