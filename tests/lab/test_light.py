@@ -23,7 +23,7 @@ from provision.rollout.plan import Member, Options, Plan, host_words
 from provision.rollout.record import Record
 from provision.ssh import SshOptions, connect
 from tests.lab.conftest import MakeLab
-from tests.lab.hosts import Lab
+from tests.lab.hosts import SUDO_PASSWORD, Lab
 
 pytestmark = pytest.mark.lab
 NAMES = [f"gpu{n}" for n in range(1, 7)]
@@ -163,3 +163,28 @@ def test_operators_by_group_keep_their_own_journal_and_the_hosts_keep_them_apart
 def _side_by_side(work: Callable[[str], Record], names: Iterable[str]) -> list[Record]:
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(work, names))
+
+
+SUDOERS = {
+    "all without": "op ALL=(ALL:ALL) NOPASSWD: ALL\n",
+    "some without": "op ALL=(ALL:ALL) ALL\nop ALL=(ALL:ALL) NOPASSWD: /usr/bin/timeout\n",
+    "all with": "op ALL=(ALL:ALL) ALL\n",
+}
+
+
+@pytest.mark.parametrize("sudo", SUDOERS)
+def test_a_command_that_fails_under_sudo_runs_once_and_keeps_its_code(light: Lab, sudo: str) -> None:
+    asked: list[str] = []
+    options = SshOptions(ask_sudo=lambda: (asked.append("?"), SUDO_PASSWORD)[1])
+    host = next(iter(load_inventory(light.inventory).select("gpu3")))
+    light.host("gpu3").write("/etc/sudoers.d/eyas-lab", SUDOERS[sudo], mode=0o440)
+    try:
+        with connect(host, options) as shell:
+            script = "echo ran >>/root/runs; cat >>/root/runs; exit 1"
+            got = shell.run(("sh", "-c", script), timeout=20, stdin=b"input\n", check=False)
+            assert got.exit == 1
+            assert light.host("gpu3").run(["cat", "/root/runs"]).stdout == "ran\ninput\n"
+    finally:
+        light.host("gpu3").write("/etc/sudoers.d/eyas-lab", SUDOERS["all without"], mode=0o440)
+        light.host("gpu3").run(["rm", "-f", "/root/runs"])
+    assert asked == (["?"] if sudo == "all with" else [])
