@@ -175,7 +175,12 @@ SUDOERS = {
 @pytest.mark.parametrize("sudo", SUDOERS)
 def test_a_command_that_fails_under_sudo_runs_once_and_keeps_its_code(light: Lab, sudo: str) -> None:
     asked: list[str] = []
-    options = SshOptions(ask_sudo=lambda: (asked.append("?"), SUDO_PASSWORD)[1])
+
+    def ask() -> str:
+        asked.append("?")
+        return SUDO_PASSWORD
+
+    options = SshOptions(ask_sudo=ask)
     host = next(iter(load_inventory(light.inventory).select("gpu3")))
     light.host("gpu3").write("/etc/sudoers.d/eyas-lab", SUDOERS[sudo], mode=0o440)
     try:
