@@ -1,4 +1,4 @@
-"""Facts of many hosts, held as `facts` and `drift` hold them: recorded probes, decoded by the product.
+"""Facts of many hosts, held as `facts --json` holds them: recorded probes, decoded by the product.
 
 Run as ``python -m tests.scale.look HOSTS``: in a process of its own, for its memory.
 """
@@ -7,13 +7,13 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from checks.facts import HostFacts
 from inventory.model import Host
 from provision.fleet import each_host
+from provision.run import facts_document
 from tests.scale.parameters import Look
 
 __all__ = ["hold", "seconds"]
@@ -31,16 +31,11 @@ def hold(hosts: int) -> dict[str, Any]:
     text = RECORDED.read_text(encoding="utf-8")
     began = time.process_time()
     fleet = [Host(name=f"gpu{n:05}", address="10.0.0.1") for n in range(hosts)]
-    found = each_host(fleet, lambda _: HostFacts.from_json(text))
+    found = each_host(fleet, lambda _: HostFacts.from_json(text).to_json())
     decoded = time.process_time() - began
-    size = sum(len(part) for part in _document(found))
+    size = len(facts_document(found, []))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return {"hosts": hosts, "cpu_s": round(decoded, 2), "json_bytes": size, "peak_mib": peak}
-
-
-def _document(found: list[HostFacts]) -> Iterator[str]:
-    """As provision.run.facts makes it."""
-    yield json.dumps({"schema": 1, "hosts": [json.loads(f.to_json()) for f in found]})
 
 
 def main() -> None:
