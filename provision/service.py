@@ -70,20 +70,26 @@ def activate(
     *,
     former: str | None = None,
     explain: Explain = lambda _: "",
+    bench: bool = False,
 ) -> None:
-    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
+    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then.
+
+    ``bench``: for a while only; the way back to what was before the bench stays.
+    """
     back = layout.release_dir(former) if former and former != release else ""
-    got = _activate(shell, deployment, release, back, timeout_start_s)
+    got = _activate(shell, deployment, release, back, timeout_start_s, "bench" if bench else "")
     if not got.ok:
         raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 
 
-def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
+def _activate(
+    shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float, why: str = ""
+) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
-    note_switch(shell, deployment, release)
+    note_switch(shell, deployment, release, bench=why == "bench")
     return shell.run(
-        ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
+        ("sh", "-s", "--", *where, former, why), timeout=wait, stdin=program("activate.sh"), check=False
     )
 
 
@@ -151,11 +157,17 @@ def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str
     return shell.run(argv, timeout=30, check=False).stdout
 
 
-def prove(shell: Shell, deployment: str, *, max_tokens: int = 64, timeout: float = 600) -> dict[str, Any]:
-    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer."""
+def prove(
+    shell: Shell, deployment: str, *, max_tokens: int = 64, rounds: int = 3, timeout: float = 600
+) -> dict[str, Any]:
+    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer.
+
+    ``rounds``: how often each prompt is asked, fewer where a round takes seconds.
+    """
     program_path = f"{layout.current_link(deployment)}/proof.py"
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
-    got = shell.run((*env, "python3", "-sE", program_path, str(max_tokens)), timeout=timeout, check=False)
+    argv = (*env, "python3", "-sE", program_path, str(max_tokens), str(rounds))
+    got = shell.run(argv, timeout=timeout, check=False)
     try:
         result: dict[str, Any] = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as e:
