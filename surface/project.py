@@ -88,6 +88,7 @@ def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False
         "memory": "up: memory of the whole host, e.g. 2G.",
         "user": "up: the inventory's user: op or root.",
         "sudo": "up: op's sudo: nopasswd or password.",
+        "light": "up: sshd only, no systemd and no card: for many hosts.",
         "all": "down: every lab.",
         "json": "One JSON document on stdout.",
         "yes": "Install missing system packages without asking.",
@@ -108,6 +109,7 @@ def lab(
     memory: str = "",
     user: str = "op",
     sudo: str = "nopasswd",
+    light: bool = False,
     all: bool = False,
     json: bool = False,
     yes: bool = False,
@@ -125,6 +127,7 @@ def lab(
         "memory": memory,
         "user": user,
         "sudo": sudo,
+        "light": light,
         "all": all,
         "json": json,
         "yes": yes,
@@ -147,35 +150,6 @@ def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False,
     from tests.lab import demo
 
     return demo.run(quick=quick, as_json=json, yes=yes, down=down)
-
-
-@command(
-    checkout=True,
-    name="bench-fleet",
-    help={
-        "hosts": "So many lab hosts.",
-        "lab": "Which lab; made when it is not there.",
-        "rounds": "Runs without a change of each tool; the best counts.",
-        "others": "Also ansible-core and pyinfra, installed from PyPI into an environment of their own.",
-        "yes": "Install missing system packages without asking.",
-        "json": "One JSON document.",
-    },
-)
-def bench_fleet(
-    c: Context,
-    hosts: int = 20,
-    lab: str = "bench",
-    rounds: int = 3,
-    others: bool = False,
-    yes: bool = False,
-    json: bool = False,
-) -> int:
-    """The same small job on lab hosts by eyas, by other tools, and by one plain SSH connection a host."""
-    from tests.lab import bench_fleet as bench
-    from tests.lab.hosts import Lab
-
-    made = Lab.up([f"gpu{n:02}" for n in range(1, hosts + 1)], name=lab, yes=yes)
-    return bench.bench_fleet(made, rounds=rounds, others=others, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:

@@ -17,7 +17,7 @@ from surface.commandline import INTERRUPTED, command
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = sorted(Collection.from_module(tasks).task_names)
 #: They work on the checkout itself.
-CONTRIBUTOR = {"bench-fleet", "check", "test", "docs", "demo"}
+CONTRIBUTOR = {"bench-fleet", "simulate-fleet", "check", "test", "docs", "demo"}
 WITH_JSON = [n for n in NAMES if "json" in Collection.from_module(tasks)[n].option_texts]
 NUMBERS = [("facts", "--forks"), ("provision", "--forks"), ("lab", "--hosts"), ("command", "--node-rank")]
 
