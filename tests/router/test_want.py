@@ -1,5 +1,6 @@
 """From the inventory to the files of a router: what is refused, what is written, what counts as a change."""
 
+import functools
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ from inventory.errors import CheckRefused, EyasError, UsageError
 from inventory.locks import find_lock
 from inventory.model import Deployment, Host, ModelRef
 from inventory.routers import KINDS, Kind, load_routers
+from provision.release import secret_digest
 from provision.router.files import HERE, UNIT, render
 from provision.router.plan import Bring, plan_router
 from provision.router.state import HostState
@@ -35,6 +37,11 @@ def want(
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_KEY", KEY)
+    monkeypatch.setattr("provision.router.files.secret_digest", _digest)
+
+
+#: It is slow on purpose; once is enough.
+_digest = functools.cache(secret_digest)
 
 
 def state(w: RouterWant | None = None, **changes: Any) -> HostState:
