@@ -7,7 +7,7 @@ from invoke import Context
 
 from surface.commandline import ROOT, command
 
-UNIT = "not lab and not engine"
+UNIT = "not lab and not engine and not browser"
 
 
 LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]
@@ -56,6 +56,10 @@ def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False
     unit = _each([UNIT_TESTS])
     if quick:
         return unit
+    if yes:
+        from tests.report.chromium import install
+
+        install()
     in_lab = _each([LAB_TESTS])
     if in_lab and again:
         print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from checks.doctor.redact import Redactor
-from checks.report.benches import bench_of, trends_of
+from checks.report.benches import bench_of, reviewed, trends_of
 from checks.report.collected import Collected, Node
 from checks.report.memory import memory_of
 
@@ -20,7 +20,7 @@ SECTIONS = {
     "drift": (("drift", "status"), "invoke drift --limit PATTERN --json"),
     "memory": (("facts", "one host's facts"), "invoke facts --host PATTERN --json"),
     "benches": (("bench",), "invoke bench --host HOST --json"),
-    "trends": (("bench",), "invoke bench --host HOST --json, more than once"),
+    "trends": (("review", "bench"), "invoke review --limit PATTERN --json"),
 }
 _NUMBERS = ("gpu_percent", "kv_usage", "running", "waiting", "acceptance")
 _SEVERITIES = ("error", "warning", "info")
@@ -47,7 +47,7 @@ def assemble(found: Collected, *, made_at: str, version: str, scope: str = "") -
         "drift": _drift(found.drifts, rows),
         "memory": _memory(found),
         "benches": [bench_of(b) for b in _newest(found)],
-        "trends": trends_of(found.benches),
+        "trends": [*reviewed(found.reviews), *trends_of(found.benches)],
         "absent": _absent(found),
         "sources": found.sources,
         "unread": found.unread,
@@ -106,7 +106,7 @@ def _reason(key: str, row: Mapping[str, Any]) -> str:
     if key == "gpu_percent":
         return "no card gave its utilisation"
     if row["deployment"] is None:
-        return "serves nothing"
+        return "nothing is served"
     if not row["ready"]:
         return f"the engine is not serving: {row['state'] or 'state unknown'}"
     if key == "acceptance":

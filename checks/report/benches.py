@@ -1,11 +1,12 @@
 """Benches as the report shows them: one series a strategy for each workload, and how they move over time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from checks.bench.model import BenchResult, Cell, Spread, StrategyRun
 
-__all__ = ["bench_of", "trends_of"]
+__all__ = ["bench_of", "reviewed", "trends_of"]
 
 
 def bench_of(b: BenchResult) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _trend(host: str, deployment: str, several: list[BenchResult]) -> dict[str, 
         }
         for cell in last
     ]
-    return {"host": host, "deployment": deployment, "series": series}
+    return {"host": host, "deployment": deployment, "series": series, "answer": None}
 
 
 def _point(b: BenchResult, workload: str, concurrency: int) -> dict[str, Any]:
@@ -132,3 +133,33 @@ def _point(b: BenchResult, workload: str, concurrency: int) -> dict[str, Any]:
         "tokens_per_s": cell.tokens_per_s_total.median if cell else None,
         "acceptance": cell.acceptance.rate if cell and cell.acceptance else None,
     }
+
+
+def reviewed(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The history that each host keeps of itself; a time when others' requests ran is a gap, not a speed."""
+    found = []
+    for h in hosts:
+        for r in (x for x in h.get("reviews") or [] if isinstance(x, Mapping)):
+            points = [p for e in r.get("history") or [] if isinstance(e, Mapping) and (p := _reviewed(e))]
+            if not points:
+                continue
+            told = f"{r.get('answer')}: {r.get('text')}" if r.get("text") else None
+            series = [{"workload": "review", "concurrency": 1, "points": points}]
+            where = {"host": str(h.get("host")), "deployment": str(r.get("deployment"))}
+            found.append({**where, "series": series, "answer": told})
+    return found
+
+
+def _reviewed(e: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not isinstance(e.get("time"), int | float):
+        return None
+    now = e.get("now") if isinstance(e.get("now"), Mapping) and not e.get("busy") else {}
+    at = datetime.fromtimestamp(e["time"], UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"at": at, **{k: _number((now or {}).get(n)) for k, n in _REVIEW.items()}}
+
+
+_REVIEW = {"tokens_per_s": "tokens_per_s", "acceptance": "acceptance_rate"}
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

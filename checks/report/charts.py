@@ -11,8 +11,8 @@ from typing import Any
 
 __all__ = ["HEIGHT", "WIDTH", "Chart", "Line", "by_concurrency", "nice_top", "over_time", "slices"]
 
-WIDTH, HEIGHT = 340, 200
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 10, 34
+WIDTH, HEIGHT = 260, 168
+LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 34
 #: Shapes tell series apart where colours can't: drawn around (0, 0).
 MARKERS = (
     "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0z",

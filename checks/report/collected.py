@@ -25,6 +25,7 @@ class Collected:
     drifts: list[Node] = field(default_factory=list)
     facts: list[Node] = field(default_factory=list)
     plans: list[Node] = field(default_factory=list)
+    reviews: list[Node] = field(default_factory=list)
     benches: list[BenchResult] = field(default_factory=list)
     sources: list[dict[str, str]] = field(default_factory=list)
     unread: list[dict[str, str]] = field(default_factory=list)

@@ -46,6 +46,9 @@ def _gpu(host: str, g: Mapping[str, Any], plan: Mapping[str, Any] | None, no_pla
     why: dict[str, str] = {}
     total, used = (_number(g, f"memory_{key}", why) for key in ("total", "used"))
     ours, others = _processes(g, why)
+    if g.get("error"):  # a card that gives no answer: one reason for all
+        why.clear()
+        why["memory"] = str(g["error"])
     entry: dict[str, Any] = {
         "host": host,
         "gpu": g.get("index"),
@@ -89,11 +92,16 @@ def _segments(
         return parts
     untold = used / GIB - sum(p["gib"] for p in parts)
     if untold > 0.05 or "processes" in why:
-        label = "driver and what no process owns" if "processes" not in why else "in use, by whom is not known"
-        parts.append(_part("untold", label, round(max(untold, 0.0), 2), "measured"))
+        parts.append(_part("untold", _untold(entry, ours), round(max(untold, 0.0), 2), "measured"))
     left = entry["total_gib"] - sum(p["gib"] for p in parts)
     parts.append(_part("free", "free", round(max(left, 0.0), 2), "measured" if not entry["terms"] else "rest"))
     return parts
+
+
+def _untold(entry: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> str:
+    if "processes" in entry["why"]:
+        return "in use, by whom is not known"
+    return "in use beyond the plan" if ours and entry["terms"] else "driver and what no process owns"
 
 
 def _planned(terms: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -127,7 +135,7 @@ def _number(g: Mapping[str, Any], key: str, why: dict[str, str]) -> int | None:
     value = g.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    why[key.removeprefix("memory_")] = str(g.get("error") or _why(value, "not probed"))
+    why[key.removeprefix("memory_")] = _why(value, "not probed")
     return None
 
 

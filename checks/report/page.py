@@ -230,7 +230,7 @@ def _trend(t: Mapping[str, Any]) -> dict[str, Any]:
     pairs = []
     for workload in dict.fromkeys(s["workload"] for s in t["series"]):
         series = [
-            {"label": f"{s['concurrency']} at once", "kind": _KINDS[n % len(_KINDS)], "points": s["points"]}
+            {"label": f"{s['concurrency']} at once" if s["concurrency"] else "review", "kind": _KINDS[n % len(_KINDS)], "points": s["points"]}
             for n, s in enumerate(x for x in t["series"] if x["workload"] == workload)
         ]
         pairs.append(

@@ -60,7 +60,7 @@ def take(found: Collected, document: Any) -> str:
             return kind
     if "error" in document:
         raise InventoryError(f"the document of a failed run: {str(document['error'])[:200]}")
-    raise InventoryError("no document of status, doctor, drift, facts, plan or bench")
+    raise InventoryError("no document of status, doctor, drift, facts, plan, bench or review")
 
 
 def _entries(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
@@ -91,19 +91,24 @@ def _one(into: str) -> Callable[[Collected, Mapping[str, Any]], None]:
 
 
 def _bench(found: Collected, document: Mapping[str, Any]) -> None:
-    several = _entries(document, "hosts") or _entries(document, "results") or [document]
+    several = _several(document)
     try:
         found.benches += [BenchResult.from_json(json.dumps(one)) for one in several]
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise InventoryError(f"a bench whose {place or 'content'} does not read: {first['msg']}") from e
-    _lost(found, document)
+    for failed in _entries(document, "failed"):
+        found.unread.append({"name": f"bench of {failed.get('host')}", "why": str(failed.get("error"))})
+
+
+def _several(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The results of a run over hosts, or the one that a file of the store is."""
+    return _entries(document, "results") if document.get("task") == "bench" else [document]
 
 
 def _is_bench(document: Mapping[str, Any]) -> bool:
-    several = _entries(document, "hosts") or _entries(document, "results") or [document]
-    return all(d.get("kind") == "bench" for d in several)
+    return document.get("task") == "bench" or document.get("kind") == "bench"
 
 
 _Kind = tuple[Callable[[Mapping[str, Any]], bool], Callable[[Collected, Mapping[str, Any]], None]]
@@ -113,6 +118,7 @@ _KINDS: dict[str, _Kind] = {
         lambda d: isinstance(d.get("findings"), list) and isinstance(d.get("outcomes"), list),
         _one("diagnoses"),
     ),
+    "review": (lambda d: d.get("task") == "review", _hosts("reviews")),
     "drift": (lambda d: _every(d, "traits", "differences", "pending"), _hosts("drifts")),
     "plan": (lambda d: _every(d, "terms", "device_total_gib"), _hosts("plans")),
     "one plan": (lambda d: isinstance(d.get("terms"), list) and "device_total_gib" in d, _one("plans")),

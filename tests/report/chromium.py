@@ -13,12 +13,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PACKAGE", "Browser", "browser", "find_chromium"]
+from inventory.errors import EyasError
+from tests.lab.needs import ensure_packages
+
+__all__ = ["PACKAGE", "Browser", "browser", "find_chromium", "install"]
 
 PACKAGE = "chromium-headless-shell"
 NAMES = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome", "chromium-browser")
@@ -31,6 +34,14 @@ FLAGS = (
 
 def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def install() -> None:
+    """Debian's package, where apt and root are there; without them the browser's tests skip and say why."""
+    if find_chromium() or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    with suppress(EyasError):
+        ensure_packages([PACKAGE], yes=True)
 
 
 @dataclass

@@ -151,6 +151,18 @@ def benches(count: int = 4) -> list[dict[str, Any]]:
     return made
 
 
+def review() -> dict[str, Any]:
+    """The history that two hosts keep; the third look came while others' requests ran."""
+    history = [
+        {"time": 1762052400 + 604800 * n, "release": "3f9a1c77d2e04b15", "busy": n == 2,
+         "now": {"tokens_per_s": 201.0 - 3 * n, "acceptance_rate": 0.65 - 0.01 * n, "ttft_ms": 61.0}}
+        for n in range(5)
+    ]  # fmt: skip
+    told = {"deployment": "llama-3.1-8b-eagle3", "history": history, "answer": "fail", "differences": {},
+            "text": "6 % fewer tokens/s than when its release was proven"}  # fmt: skip
+    return {"schema": 1, "task": "review", "hosts": [{"host": "gpu02", "reviews": [told]}], "unreachable": []}
+
+
 def hostile() -> dict[str, Any]:
     """A doctor's document in which every text is an attack, and one holds a token."""
     bad = finding(
@@ -165,7 +177,12 @@ def fill(folder: Path) -> Path:
     """All of it as a folder of saved documents."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = {"status": status(), "doctor": doctor(), "facts": facts(), "plan": plans(), "drift": drift()}
+    documents["review"] = review()
     documents |= {f"bench-{n}": b for n, b in enumerate(benches())}
     for name, document in documents.items():
-        (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+        save(folder / f"{name}.json", document)
     return folder
+
+
+def save(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")
