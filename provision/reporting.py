@@ -102,7 +102,9 @@ def gather_live(
         found.unreachable += [one.lost] if one.lost else []
     found.drifts += _odd([one.drift for one in told if one.drift])
     found.looked |= {"status", "doctor", "drift", "facts"}
-    found.sources.append({"name": f"{len(hosts)} hosts, asked now", "kind": "status, doctor, drift, facts, plan"})
+    found.sources.append(
+        {"name": f"{len(hosts)} hosts, asked now", "kind": "status, doctor, drift, facts, plan"}
+    )
 
 
 def _look(host: Host, connect: Connect) -> Found:

@@ -1,5 +1,6 @@
 """For people who decide: the fleet as one page, and which way of serving fits."""
 
+import os
 from typing import TYPE_CHECKING
 
 from invoke import Context
@@ -10,7 +11,8 @@ from surface.commandline import command
 from surface.options import LIMIT, select
 
 if TYPE_CHECKING:  # a task loads what it uses
-    from inventory.model import Host
+    from checks import modelmeta
+    from inventory.model import Host, ModelRef
 
 
 @command(
@@ -42,7 +44,52 @@ def report(
     if not out:
         raise UsageError("no file to write", hint="--out report.html")
     if limit is None and not from_:
-        raise UsageError("nothing to report on", hint="--limit PATTERN for live hosts, --from FOLDER for saved ones")
+        raise UsageError(
+            "nothing to report on", hint="--limit PATTERN for live hosts, --from FOLDER for saved ones"
+        )
     hosts: list[Host] = select(limit, inventory, "--limit") if limit is not None else []
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
     return reporting.report(hosts, flags, folder=from_, out=out, scope=limit or "")
+
+
+@command(
+    help={
+        "model": "The model to serve: hub repository (owner/name[@revision]), folder, or a mirror's URL.",
+        "gpus": 'The cards of one host, like "4x RTX 4090".',
+        "users": "So many, counted as that many requests at once.",
+        "use": "coding-agent, chat, sql or rag: what is assumed of lengths and acceptance.",
+        "context": "Tokens of one request with its answer. Default: the use's.",
+        "engine": "vllm (default) or sglang.",
+        "benches": "Folder of own results of `invoke bench --json`: they count instead of estimates.",
+        "write": "Also write it as a deployment of this name, inventory/deployments/NAME.yml.",
+        "endpoint": "A hub other than the public one.",
+        "json": "One JSON document.",
+    }
+)
+def advise(
+    c: Context,
+    model: str = "",
+    gpus: str = "",
+    users: str = "",
+    use: str = "",
+    context: str = "",
+    engine: str = "",
+    benches: str = "",
+    write: str = "",
+    endpoint: str = "",
+    json: bool = False,
+) -> int:
+    """Which strategy, engine, split and sizes for a model, cards and use; what is measured, what estimated.
+
+    Answered from metadata and shipped curves. Exit 0: advised, 4: it does not fit, 3: nobody could look.
+    """
+    from checks import modelmeta
+    from checks.advise import command as advising
+
+    asked = advising.question(model=model, gpus=gpus, users=users, use=use, context=context, engine=engine)
+    hub = endpoint or os.environ.get("HF_ENDPOINT")
+
+    def load(ref: "ModelRef") -> "modelmeta.ModelMeta":
+        return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=True)
+
+    return advising.answer(asked, load, benches=benches, write=write, as_json=json)

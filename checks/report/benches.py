@@ -144,7 +144,7 @@ def reviewed(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if not points:
                 continue
             told = f"{r.get('answer')}: {r.get('text')}" if r.get("text") else None
-            series = [{"workload": "review", "concurrency": 1, "points": points}]
+            series = [{"workload": "review", "concurrency": None, "points": points}]
             where = {"host": str(h.get("host")), "deployment": str(r.get("deployment"))}
             found.append({**where, "series": series, "answer": told})
     return found

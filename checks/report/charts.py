@@ -75,9 +75,7 @@ def by_concurrency(title: str, series: Sequence[Any], *, unit: str, share: bool 
     return Chart(title, "requests at once", unit, lines, ticks, _y_ticks(top, share), _told(series, share))
 
 
-def over_time(
-    title: str, series: Sequence[Any], key: str, *, unit: str, share: bool = False
-) -> Chart | None:
+def over_time(title: str, series: Sequence[Any], key: str, *, unit: str, share: bool = False) -> Chart | None:
     """Series of points with ``at`` (ISO 8601) and a value that may be null: a gap, never a zero.
 
     None where nothing was measured, or a time does not read.

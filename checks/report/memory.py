@@ -28,9 +28,7 @@ _LABEL = {
 OURS = "eyas-"
 
 
-def memory_of(
-    facts: Mapping[str, Any], plan: Mapping[str, Any] | None, no_plan: str
-) -> list[dict[str, Any]]:
+def memory_of(facts: Mapping[str, Any], plan: Mapping[str, Any] | None, no_plan: str) -> list[dict[str, Any]]:
     """One entry a GPU of one host's probe. ``why`` names what is not known, by key; sizes are GiB.
 
     ``plan`` is a plan's document, ``no_plan`` why there is none.
@@ -94,7 +92,9 @@ def _segments(
     if untold > 0.05 or "processes" in why:
         parts.append(_part("untold", _untold(entry, ours), round(max(untold, 0.0), 2), "measured"))
     left = entry["total_gib"] - sum(p["gib"] for p in parts)
-    parts.append(_part("free", "free", round(max(left, 0.0), 2), "measured" if not entry["terms"] else "rest"))
+    parts.append(
+        _part("free", "free", round(max(left, 0.0), 2), "measured" if not entry["terms"] else "rest")
+    )
     return parts
 
 

@@ -109,7 +109,15 @@ def _tiles(s: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(label: str, text: str = "", **more: Any) -> dict[str, Any]:
-    return {"label": label, "text": text, "span": 1, "right": False, "tone": "", "why": "", "mono": False} | more
+    return {
+        "label": label,
+        "text": text,
+        "span": 1,
+        "right": False,
+        "tone": "",
+        "why": "",
+        "mono": False,
+    } | more
 
 
 def _lost_row(u: Mapping[str, str]) -> dict[str, Any]:
@@ -159,7 +167,15 @@ def _number(key: str, value: float) -> str:
 
 def _gpu(g: Mapping[str, Any]) -> dict[str, Any]:
     if g.get("total_gib") is None:
-        return {"name": None, "used_gib": None, "total_gib": None, **g, "slices": [], "marker": None, "table": []}
+        return {
+            "name": None,
+            "used_gib": None,
+            "total_gib": None,
+            **g,
+            "slices": [],
+            "marker": None,
+            "table": [],
+        }
     parts = slices(g["segments"], g["total_gib"])
     whole = max(g["total_gib"], sum(s["gib"] for s in g["segments"]))
     marker = None if g["used_gib"] is None else round(1000 * g["used_gib"] / whole, 1)
@@ -194,8 +210,15 @@ def _bench(b: Mapping[str, Any]) -> dict[str, Any]:
         )
         for w in b["workloads"]
     ]
-    table = [{"strategy": r["strategy"], "workload": r["workload"], "cells": _bench_cells(r)} for r in b["rows"]]
-    gaps = {f"{key.replace('_', ' ')}, {why}" for r in b["rows"] for key, why in r["why"].items() if r.get(key) is None}
+    table = [
+        {"strategy": r["strategy"], "workload": r["workload"], "cells": _bench_cells(r)} for r in b["rows"]
+    ]
+    gaps = {
+        f"{key.replace('_', ' ')}, {why}"
+        for r in b["rows"]
+        for key, why in r["why"].items()
+        if r.get(key) is None
+    }
     return {**b, "pairs": _drawn(pairs), "table": table, "gaps": sorted(gaps)}
 
 
@@ -230,7 +253,11 @@ def _trend(t: Mapping[str, Any]) -> dict[str, Any]:
     pairs = []
     for workload in dict.fromkeys(s["workload"] for s in t["series"]):
         series = [
-            {"label": f"{s['concurrency']} at once" if s["concurrency"] else "review", "kind": _KINDS[n % len(_KINDS)], "points": s["points"]}
+            {
+                "label": f"{s['concurrency']} at once" if s["concurrency"] else "review",
+                "kind": _KINDS[n % len(_KINDS)],
+                "points": s["points"],
+            }
             for n, s in enumerate(x for x in t["series"] if x["workload"] == workload)
         ]
         pairs.append(

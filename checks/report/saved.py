@@ -128,8 +128,10 @@ _KINDS: dict[str, _Kind] = {
         _one("facts"),
     ),
     "status": (
-        lambda d: _every(d, "state", "deployment")
-        or (d.get("hosts") == [] and isinstance(d.get("unreachable"), list)),
+        lambda d: (
+            _every(d, "state", "deployment")
+            or (d.get("hosts") == [] and isinstance(d.get("unreachable"), list))
+        ),
         _hosts("rows"),
     ),
 }

@@ -104,7 +104,13 @@ class Browser:
 
     def press(self, key: str) -> None:
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode={"Tab": 9, "Enter": 13}[key])
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode={"Tab": 9, "Enter": 13}[key],
+            )
 
     def _message(self) -> dict[str, Any]:
         end = time.monotonic() + 30

@@ -92,7 +92,9 @@ def gpu(index: int, used: float, *processes: dict[str, Any], **more: Any) -> dic
     } | more  # fmt: skip
 
 
-def process(gib: float, unit: str = "eyas-llama-3.1-8b-eagle3.service", name: str = "python3") -> dict[str, Any]:
+def process(
+    gib: float, unit: str = "eyas-llama-3.1-8b-eagle3.service", name: str = "python3"
+) -> dict[str, Any]:
     return {"pid": 1234, "bytes": int(gib * GIB), "name": name, "unit": unit, "uid": 990, "kind": "compute"}
 
 
@@ -122,12 +124,23 @@ def plans() -> dict[str, Any]:
 
 
 def drift() -> dict[str, Any]:
-    same = {"traits": {}, "differences": [], "unseen": [], "pending": [], "compared_with_deployment": True, "outlier": ""}
+    same = {
+        "traits": {},
+        "differences": [],
+        "unseen": [],
+        "pending": [],
+        "compared_with_deployment": True,
+        "outlier": "",
+    }
     odd = {
         "differences": ["llama-3.1-8b-eagle3: limits: Max open files is 1024, the unit says 65535"],
         "outlier": "gpu02 differs from the other 3 in: driver 570.172.08 (others 580.159.03)",
     }
-    return {"schema": 1, "hosts": [same | {"host": "gpu01"}, same | odd | {"host": "gpu02"}], "unreachable": []}
+    return {
+        "schema": 1,
+        "hosts": [same | {"host": "gpu01"}, same | odd | {"host": "gpu02"}],
+        "unreachable": [],
+    }
 
 
 def bench() -> dict[str, Any]:

@@ -82,7 +82,11 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(page: Browser, wh
     page.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#fleet"
     stops = page.evaluate("document.querySelectorAll('a, summary, [tabindex=\"0\"]').length")
-    seen = {page.evaluate("document.activeElement.outerHTML.slice(0, 120)") for _ in range(stops) if not page.press("Tab")}
+    seen = {
+        page.evaluate("document.activeElement.outerHTML.slice(0, 120)")
+        for _ in range(stops)
+        if not page.press("Tab")
+    }
     assert any("summary" in s for s in seen)
 
 

@@ -122,7 +122,12 @@ def test_a_section_nobody_looked_at_says_so_and_how() -> None:
 
 
 def test_clean_and_blind_are_not_the_same() -> None:
-    clean = {"schema": 1, "findings": [], "outcomes": [{"check": "log", "status": "ok", "why": ""}], "verdict": ""}
+    clean = {
+        "schema": 1,
+        "findings": [],
+        "outcomes": [{"check": "log", "status": "ok", "why": ""}],
+        "verdict": "",
+    }
     blind = clean | {"outcomes": [{"check": "log", "status": "unknown", "why": "no journal"}]}
     assert "Nothing was found." in render(tree_of(clean))
     page = render(tree_of(blind))
@@ -165,7 +170,9 @@ class _Tags(HTMLParser):
 @settings(max_examples=15, deadline=None)
 @given(st.text(st.sampled_from("<>\"'&`/= \n\0\u2028abscript:onload#{}%"), max_size=40))
 def test_no_text_becomes_markup(text: str) -> None:
-    rows = making.status() | {"hosts": [making.row(text, deployment=text, state=text, release=text, drift=[text])]}
+    rows = making.status() | {
+        "hosts": [making.row(text, deployment=text, state=text, release=text, drift=[text])]
+    }
     bench = making.bench() | {"host": text, "deployment": text, "target": text, "notes": [text]}
     page = render(tree_of(rows, making.doctor(making.finding(title=text, cause=text, host=text)), bench))
     tags = _Tags()
@@ -205,7 +212,12 @@ def test_the_service_is_split_by_the_plan_and_the_rest_is_measured(tree: dict[st
 
 def test_without_a_plan_the_service_is_one_piece_with_the_reason(tree: dict[str, Any]) -> None:
     second = next(g for g in tree["memory"] if g["host"] == "gpu02")
-    assert {s["kind"]: s["gib"] for s in second["segments"]} == {"service": 20.4, "other": 2.1, "untold": 0.4, "free": 1.09}
+    assert {s["kind"]: s["gib"] for s in second["segments"]} == {
+        "service": 20.4,
+        "other": 2.1,
+        "untold": 0.4,
+        "free": 1.09,
+    }
     assert second["why"]["split"].startswith("no plan of this host")
 
 
@@ -217,14 +229,24 @@ def test_a_lost_card_has_no_zero() -> None:
 
 
 def test_a_size_no_process_told_is_somebodys() -> None:
-    told = memory_of({"host": "h", "gpus": [making.gpu(0, 5.0, making.process(1) | {"bytes": {"missing": "denied"}})]}, None, "")
-    assert [(s["kind"], s["label"]) for s in told[0]["segments"]][0] == ("untold", "in use, by whom is not known")
+    told = memory_of(
+        {"host": "h", "gpus": [making.gpu(0, 5.0, making.process(1) | {"bytes": {"missing": "denied"}})]},
+        None,
+        "",
+    )
+    assert [(s["kind"], s["label"]) for s in told[0]["segments"]][0] == (
+        "untold",
+        "in use, by whom is not known",
+    )
 
 
 # ---- charts
 
 
-@pytest.mark.parametrize(("value", "top"), [(0, 1), (-3, 1), (float("nan"), 1), (float("inf"), 1), (7, 8), (2500, 2500), (2501, 4000)])
+@pytest.mark.parametrize(
+    ("value", "top"),
+    [(0, 1), (-3, 1), (float("nan"), 1), (float("inf"), 1), (7, 8), (2500, 2500), (2501, 4000)],
+)
 def test_the_axis_ends_at_a_round_number(value: float, top: float) -> None:
     assert nice_top(value) == top
 
@@ -278,5 +300,10 @@ def test_a_busy_review_is_a_gap(tree: dict[str, Any]) -> None:
 
 
 def test_a_bench_that_failed_is_named() -> None:
-    failed = {"schema": 1, "task": "bench", "results": [], "failed": [{"host": "gpu09", "error": "no engine"}]}
+    failed = {
+        "schema": 1,
+        "task": "bench",
+        "results": [],
+        "failed": [{"host": "gpu09", "error": "no engine"}],
+    }
     assert "bench of gpu09 was not read: no engine" in render(tree_of(failed))
