@@ -41,7 +41,10 @@ def write_deployment(
     *,
     head: str = "Translated from a command; what changed:",
 ) -> Path:
-    """Write ``NAME.yml``, with the notes as comments below ``head``. Raises UsageError when it is there already."""
+    """Write ``NAME.yml``, with the notes as comments below ``head``.
+
+    Raises UsageError when it is there already.
+    """
     path = (folder or Path("inventory/deployments")) / f"{deployment.name}.yml"
     fields = deployment.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
     comments = "".join(f"# {_said(n)}\n" for n in notes)

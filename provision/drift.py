@@ -117,7 +117,7 @@ def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> d
 
 
 def differences_of(served: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """How what is served differs from its releases, and what nobody could compare; ``served`` by deployment."""
+    """How what is served (by deployment) differs from its releases, and what nobody could compare."""
     differences, unseen = [], []
     for name, told in served.items():
         differences += [f"{name}: {k}: {t}" for k, ts in told.get("differences", {}).items() for t in ts]

@@ -1,4 +1,4 @@
-"""`invoke report`: what status, doctor, drift and the planner say about live hosts, as one page and one tree."""
+"""`invoke report`: what status, doctor, drift and planner say of live hosts, as page and tree."""
 
 import json
 import sys

@@ -1,7 +1,6 @@
 """What `invoke advise` does: read the words, decide, write the deployment when asked, print."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -66,7 +65,7 @@ def _notes(a: Answer) -> tuple[Note, ...]:
     return tuple(Note("other", "", " ".join(t.split())) for t in (a.verdict, *told))
 
 
-def _next(q: Question, name: str) -> Sequence[str]:
+def _next(q: Question, name: str) -> tuple[str, ...]:
     card = f'--gpu "{q.card.name}" --gpus {q.count}'
     return (
         f"invoke plan --deployment {name} {card}",

@@ -49,6 +49,11 @@ class _Option:
         return self.estimate.gain if self.estimate and not self.estimate.beyond else 0.0
 
     @property
+    def within_reach(self) -> float:
+        """The estimate as far as it reaches: it ranks what is not known."""
+        return self.estimate.gain if self.estimate else 0.0
+
+    @property
     def off_above(self) -> int | None:
         found = self.measured or self.estimate
         return found.off_above if found else None
@@ -72,10 +77,9 @@ def advise(q: Question, load: Load, benches: Sequence[BenchResult] = ()) -> Answ
             options.append(_option(q, engine, candidate, target, load, measured, benches))
         except EyasError as e:
             passed.append({"draft": _label(candidate), "why": e.message})
-    ranked = sorted(options, key=lambda o: (o.measured is None, -o.gain))
+    ranked = sorted(options, key=lambda o: (o.measured is None, -o.gain, -o.within_reach))
     paying = [o for o in ranked if o.gain >= MARGIN]
-    for other in ranked if not paying else ranked[ranked.index(paying[0]) + 1 :]:
-        passed.append({"draft": other.label, "why": _why_not(q, other)})
+    passed += [{"draft": o.label, "why": _why_not(q, o)} for o in ranked if o not in paying[:1]]
     if paying:
         return _answer(q, paying[0].sized, paying[0], passed)
     return _answer(q, plain, None, passed, best=ranked[0] if ranked else None)
@@ -101,9 +105,10 @@ def _deployment(q: Question, engine: EngineName, draft: Draft | None = None) -> 
 
 
 def _candidates(q: Question, engine: EngineName) -> Iterator[dict[str, Any]]:
-    for found in alternatives(q.model.label, roles_of(engine, None), load_pairs())[-1:]:
-        yield found  # n-gram, the last, needs no look at anything
-    yield from alternatives(q.model.label, roles_of(engine, None), load_pairs())[:-1][:_MOST_DRAFTS]
+    """Published drafts, best first; n-gram lookup, which needs none, is the last of all."""
+    *published, ngram = alternatives(q.model.label, roles_of(engine, None), load_pairs())
+    yield from published[:_MOST_DRAFTS]
+    yield ngram
 
 
 def _label(candidate: dict[str, Any]) -> str:
@@ -181,7 +186,7 @@ def _geometric(chance: float) -> tuple[float, ...]:
 
 
 def _draft_share(method: str, sized: Sized) -> float:
-    """A whole model that drafts reads its own weights at each of its steps; a head's share is in the curve."""
+    """A whole model reads its own weights at each drafted token; a head's share is in the curve."""
     if method != "draft_model":
         return 0.0
     terms = {t.name: t.nbytes for t in sized.capacity.plan.terms}
@@ -272,14 +277,14 @@ def _strategy(q: Question, o: _Option | None, shown: _Option | None) -> Iterator
     if o is None:
         yield Line("best draft", shown.label, "catalogue", shown.source)
     if shown.measured:
-        yield from _measured(q, shown, shown.measured)
+        yield from _measured(q, shown.measured)
     elif shown.estimate:
         yield from _estimated(q, shown, shown.estimate)
     for note in shown.notes:
         yield Line("note", note, "assumed", "no bench of a mixture of experts is shipped")
 
 
-def _measured(q: Question, o: _Option, m: Measured) -> Iterator[Line]:
+def _measured(q: Question, m: Measured) -> Iterator[Line]:
     yield Line("draft tokens", str(m.run.num_speculative_tokens), "measured", m.by)
     yield Line(f"gain at {q.users} at once", f"{m.gain:.2f}x", "measured", m.by)
     yield Line("off above", _off(m.off_above, "at every concurrency measured"), "measured", m.by)

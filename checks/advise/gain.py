@@ -8,6 +8,7 @@ estimates and are said to be.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from checks.advise.data import Curve, Data
 from checks.bench.draft_length import LONGEST, expected_tokens
@@ -45,7 +46,7 @@ def interpolated(points: Sequence[tuple[int, float]], n: float) -> float:
     """Between neighbours on a doubling axis; outside the nearest end."""
     if n <= points[0][0]:
         return points[0][1]
-    for (a, low), (b, high) in zip(points, points[1:], strict=False):
+    for (a, low), (b, high) in pairwise(points):
         if n <= b:
             return low + (high - low) * math.log2(n / a) / math.log2(b / a)
     return points[-1][1]

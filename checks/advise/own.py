@@ -1,4 +1,4 @@
-"""Own benches: a measured gain for the same model, cards and split; elsewhere at least a head's acceptance."""
+"""Own benches: a measured gain for the same model, cards and split; else a head's acceptance."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -186,18 +186,24 @@ def _cut(text: str) -> str:
 
 
 def _unseen(diagnoses: Iterable[Node]) -> list[dict[str, str]]:
-    """Checks that could not look, or broke: each is a hole in the report, said once."""
-    return list(
-        {
-            (str(o.get("check")), str(o.get("why"))): {
-                "check": str(o.get("check")), "status": str(o.get("status")),
-                "why": str(o.get("why") or "no reason given"),
-                "host": str((o.get("data") or {}).get("host") or "") if isinstance(o.get("data"), Mapping) else "",
-            }
-            for d in diagnoses for o in d["outcomes"]
-            if isinstance(o, Mapping) and o.get("status") in {"unknown", "crashed"}
-        }.values()
-    )  # fmt: skip
+    """Checks that could not look, or broke: each is a hole in the report, said once a host."""
+    told = [
+        _hole(o)
+        for d in diagnoses
+        for o in d["outcomes"]
+        if isinstance(o, Mapping) and o.get("status") in {"unknown", "crashed"}
+    ]
+    return list({(u["check"], u["host"], u["why"]): u for u in told}.values())
+
+
+def _hole(o: Node) -> dict[str, str]:
+    data = o.get("data")
+    return {
+        "check": str(o.get("check")),
+        "status": str(o.get("status")),
+        "why": str(o.get("why") or "no reason given"),
+        "host": str(data.get("host") or "") if isinstance(data, Mapping) else "",
+    }
 
 
 # ---- drift, memory, gaps

@@ -48,7 +48,8 @@ def render(r: Mapping[str, Any]) -> str:
     css = _templates().get_template("page.css.j2").render()
     roots = [f for f in r["findings"] if f["root"]]
     return _templates().get_template("page.html.j2").render(
-        r=r, css=Markup(css), policy=_policy(css), title=f"eyas: {_headline(r)}", headline=_headline(r),
+        r=r, css=Markup(css),  # noqa: S704 - our own file, without a value of the tree
+ policy=_policy(css), title=f"eyas: {_headline(r)}", headline=_headline(r),
         made=r["made_at"][:16].replace("T", " ") + " UTC", tiles=_tiles(r["summary"]),
         sections=list(_TITLES.items()), columns=_COLUMNS, tones=_TONES,
         fleet=[*map(_lost_row, r["unreachable"]), *map(_fleet_row, r["fleet"])],
@@ -187,8 +188,9 @@ def _parts(g: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = [{"label": "total", "gib": g["total_gib"], "band": "", "how": "measured, NVML"}]
     if g["used_gib"] is not None:
         rows.append({"label": "used", "gib": g["used_gib"], "band": "", "how": "measured, NVML"})
+    planned = "planned: {}".format
     rows += [
-        {"label": t["name"], "gib": t["gib"], "band": t.get("band_gib", ""), "how": f"planned: {t.get('source', '')}"}
+        {"label": t["name"], "gib": t["gib"], "band": t.get("band_gib", ""), "how": planned(t.get("source"))}
         for t in g["terms"]
     ]  # fmt: skip
     how = {"measured": "measured, NVML", "rest": "the rest"}
@@ -230,8 +232,10 @@ def _drawn(pairs: Iterable[tuple[Chart | None, ...]]) -> list[list[Chart]]:
 def _bench_cells(r: Mapping[str, Any]) -> list[Any]:
     """Text, or ``{"why": ...}`` for what is not known."""
     found: list[Any] = [str(r["concurrency"])]
-    for key in ("tokens_per_s", "tokens_per_s_request", "ttft_p50_ms", "ttft_p95_ms"):
-        found.append(_interval(r[key], brackets=key == "tokens_per_s") if r[key] else {"why": r["why"][key]})
+    found += [
+        _interval(r[key], brackets=key == "tokens_per_s") if r[key] else {"why": r["why"][key]}
+        for key in ("tokens_per_s", "tokens_per_s_request", "ttft_p50_ms", "ttft_p95_ms")
+    ]
     for key, pattern in (
         ("acceptance", "{:.0%}"), ("mean_length", "{:.2f}"), ("kv_usage_peak", "{:.0%}"),
         ("gpu_memory_mib", "{:,}"), ("gpu_power_w", "{:,}"),

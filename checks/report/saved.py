@@ -1,4 +1,4 @@
-"""A folder of saved documents, told apart by their shape; a file that is none of them is named, not skipped."""
+"""A folder of saved documents, told apart by their shape; a file that is none of them is named."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -32,6 +32,9 @@ FLAGS = (
 )  # fmt: skip
 
 
+_KEYS = {"Tab": 9, "Enter": 13}
+
+
 def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
@@ -149,10 +152,15 @@ def browser(program: str) -> Iterator[Browser]:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         argv = [program, *FLAGS, *root, f"--user-data-dir={profile}", "about:blank"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
         process = subprocess.Popen(
-            argv, preexec_fn=wire, pass_fds=(3, 4), start_new_session=True, **quiet  # noqa: PLW1509
-        )  # fmt: skip
+            argv,
+            preexec_fn=wire,  # noqa: PLW1509 - two dup2 before exec
+            pass_fds=(3, 4),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_read)
         os.close(to_write)
         try:

@@ -12,23 +12,41 @@ HOSTILE = "<script>alert('x')</script><img src=//evil.example/a onerror=alert(1)
 SECRET = "hf_" + "Q" * 34
 
 CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
-    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
-    "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
-}  # fmt: skip
+}
 HEAD: dict[str, Any] = CONFIG | {
-    "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "num_hidden_layers": 1,
+    "draft_vocab_size": 32000,
+}
 
 
 def row(host: str, **more: Any) -> dict[str, Any]:
     """A line of ``status --json``."""
     return {
-        "host": host, "deployment": "llama-3.1-8b-eagle3", "release": "3f9a1c77d2e04b15", "ready": True,
-        "state": "serving", "restarts": 0, "gpu_percent": 71, "kv_usage": 0.38, "running": 6.0,
-        "waiting": 0.0, "acceptance": 0.647, "drift": [],
-    } | more  # fmt: skip
+        "host": host,
+        "deployment": "llama-3.1-8b-eagle3",
+        "release": "3f9a1c77d2e04b15",
+        "ready": True,
+        "state": "serving",
+        "restarts": 0,
+        "gpu_percent": 71,
+        "kv_usage": 0.38,
+        "running": 6.0,
+        "waiting": 0.0,
+        "acceptance": 0.647,
+        "drift": [],
+    } | more
 
 
 def status() -> dict[str, Any]:
@@ -37,59 +55,115 @@ def status() -> dict[str, Any]:
         "schema": 1,
         "hosts": [
             row("gpu01"),
-            row("gpu02", gpu_percent=88, kv_usage=0.81, running=14.0, waiting=3.0, acceptance=0.612, drift=["limits"]),
+            row(
+                "gpu02",
+                gpu_percent=88,
+                kv_usage=0.81,
+                running=14.0,
+                waiting=3.0,
+                acceptance=0.612,
+                drift=["limits"],
+            ),
             row("gpu03", ready=False, state="failed", **down),
-            {"host": "gpu05", "deployment": None, "release": None, "ready": False, "state": "serves nothing", "drift": []},
+            {
+                "host": "gpu05",
+                "deployment": None,
+                "release": None,
+                "ready": False,
+                "state": "serves nothing",
+                "drift": [],
+            },
         ],
         "unreachable": [
             {"host": "gpu04", "error": "no answer on port 22 within 10 s", "hint": "ssh gpu04.lan"}
         ],
-    }  # fmt: skip
+    }
 
 
 def finding(**more: Any) -> dict[str, Any]:
     return {
-        "code": "MEM010", "slug": "kv-cache-too-small", "severity": "error", "host": "gpu03",
+        "code": "MEM010",
+        "slug": "kv-cache-too-small",
+        "severity": "error",
+        "host": "gpu03",
         "title": "the KV cache holds fewer tokens than one request may have",
-        "evidence": [{
-            "source": "log", "line": 412,
-            "text": "ValueError: To serve at least one request with the models's max seq len (16384), "
-                    "2.13 GiB KV cache is needed, which is larger than the available KV cache memory (1.42 GiB).",
-        }],
-        "cause": "After weights, draft and working memory 1.42 GiB are left for keys and values; one request"
-                 " of 16,384 tokens needs 2.13 GiB.",
-        "fix": [
-            {"change": "max_model_len", "value": "10240", "why": "planned again, it fits with 10,912 tokens",
-             "command": "invoke provision --host gpu03 --check --diff"},
-            {"change": "max_num_seqs", "value": "8", "why": "planned again, it starts, tightly", "command": ""},
+        "evidence": [
+            {
+                "source": "log",
+                "line": 412,
+                "text": "ValueError: To serve at least one request with the models's max seq len (16384), "
+                "2.13 GiB KV cache is needed, which is larger than the available KV cache memory (1.42 GiB).",
+            }
         ],
-        "confidence": "high", "root": True, "explains": [],
-    } | more  # fmt: skip
+        "cause": "After weights, draft and working memory 1.42 GiB are left for keys and values; one request"
+        " of 16,384 tokens needs 2.13 GiB.",
+        "fix": [
+            {
+                "change": "max_model_len",
+                "value": "10240",
+                "why": "planned again, it fits with 10,912 tokens",
+                "command": "invoke provision --host gpu03 --check --diff",
+            },
+            {
+                "change": "max_num_seqs",
+                "value": "8",
+                "why": "planned again, it starts, tightly",
+                "command": "",
+            },
+        ],
+        "confidence": "high",
+        "root": True,
+        "explains": [],
+    } | more
 
 
 def doctor(*more: dict[str, Any]) -> dict[str, Any]:
     nofile = finding(
-        code="SVC020", slug="limit-nofile-low", severity="warning", host="gpu02", title="the engine may open only 1024 files",
+        code="SVC020",
+        slug="limit-nofile-low",
+        severity="warning",
+        host="gpu02",
+        title="the engine may open only 1024 files",
         cause="A drop-in lowers LimitNOFILE; at some hundred connections requests fail.",
         evidence=[{"source": "eyas.units", "line": None, "text": "LimitNOFILE=1024"}],
-        fix=[{"change": "remove the drop-in", "value": "", "why": "", "command": "sudo systemctl revert eyas-llama-3.1-8b-eagle3.service"}],
-    )  # fmt: skip
+        fix=[
+            {
+                "change": "remove the drop-in",
+                "value": "",
+                "why": "",
+                "command": "sudo systemctl revert eyas-llama-3.1-8b-eagle3.service",
+            }
+        ],
+    )
     return {
         "schema": 1,
-        "findings": [finding(), nofile, finding(code="SVC004", slug="restart-loop", root=False, title="started 5 times in 10 min"), *more],
+        "findings": [
+            finding(),
+            nofile,
+            finding(code="SVC004", slug="restart-loop", root=False, title="started 5 times in 10 min"),
+            *more,
+        ],
         "outcomes": [
             {"check": "log rules", "status": "findings", "why": ""},
-            {"check": "metrics rules", "status": "unknown", "why": "/metrics: connection refused", "data": {"host": "gpu03"}},
+            {
+                "check": "metrics rules",
+                "status": "unknown",
+                "why": "/metrics: connection refused",
+                "data": {"host": "gpu03"},
+            },
         ],
         "verdict": "MEM010 kv-cache-too-small on gpu03",
-    }  # fmt: skip
+    }
 
 
 def gpu(index: int, used: float, *processes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
-        "index": index, "name": "NVIDIA GeForce RTX 4090", "memory_total": 25757220864,
-        "memory_used": int(used * GIB), "processes": list(processes),
-    } | more  # fmt: skip
+        "index": index,
+        "name": "NVIDIA GeForce RTX 4090",
+        "memory_total": 25757220864,
+        "memory_used": int(used * GIB),
+        "processes": list(processes),
+    } | more
 
 
 def process(
@@ -104,22 +178,32 @@ def facts() -> dict[str, Any]:
         "schema": 1,
         "hosts": [
             told | {"host": "gpu01", "gpus": [gpu(0, 21.9, process(21.4))]},
-            told | {"host": "gpu02", "gpus": [gpu(0, 22.9, process(20.4), process(2.1, "user@1000.service", "jupyter"))]},
+            told
+            | {
+                "host": "gpu02",
+                "gpus": [gpu(0, 22.9, process(20.4), process(2.1, "user@1000.service", "jupyter"))],
+            },
             told | {"host": "gpu03", "gpus": [gpu(0, 0.4), {"index": 1, "error": "GPU is lost"}]},
             told | {"host": "gpu05", "gpus": {"missing": "no driver is loaded"}},
         ],
         "unreachable": [],
-    }  # fmt: skip
+    }
 
 
 def plans() -> dict[str, Any]:
     made = plan(
         Scenario(
-            config=CONFIG, draft_config=HEAD, device="RTX 4090", device_total=25251807232, version="0.33.0",
-            speculative={"method": "eagle3", "num_speculative_tokens": 3}, max_len=16384, seqs=16,
+            config=CONFIG,
+            draft_config=HEAD,
+            device="RTX 4090",
+            device_total=25251807232,
+            version="0.33.0",
+            speculative={"method": "eagle3", "num_speculative_tokens": 3},
+            max_len=16384,
+            seqs=16,
             utilization=0.88,
         )
-    )  # fmt: skip
+    )
     return {"schema": 1, "hosts": [made.to_json() | {"host": "gpu01"}], "unreachable": []}
 
 
@@ -167,22 +251,43 @@ def benches(count: int = 4) -> list[dict[str, Any]]:
 def review() -> dict[str, Any]:
     """The history that two hosts keep; the third look came while others' requests ran."""
     history = [
-        {"time": 1762052400 + 604800 * n, "release": "3f9a1c77d2e04b15", "busy": n == 2,
-         "now": {"tokens_per_s": 201.0 - 3 * n, "acceptance_rate": 0.65 - 0.01 * n, "ttft_ms": 61.0}}
+        {
+            "time": 1762052400 + 604800 * n,
+            "release": "3f9a1c77d2e04b15",
+            "busy": n == 2,
+            "now": {"tokens_per_s": 201.0 - 3 * n, "acceptance_rate": 0.65 - 0.01 * n, "ttft_ms": 61.0},
+        }
         for n in range(5)
-    ]  # fmt: skip
-    told = {"deployment": "llama-3.1-8b-eagle3", "history": history, "answer": "fail", "differences": {},
-            "text": "6 % fewer tokens/s than when its release was proven"}  # fmt: skip
+    ]
+    told = {
+        "deployment": "llama-3.1-8b-eagle3",
+        "history": history,
+        "answer": "fail",
+        "differences": {},
+        "text": "6 % fewer tokens/s than when its release was proven",
+    }
     return {"schema": 1, "task": "review", "hosts": [{"host": "gpu02", "reviews": [told]}], "unreachable": []}
 
 
 def hostile() -> dict[str, Any]:
     """A doctor's document in which every text is an attack, and one holds a token."""
     bad = finding(
-        title=HOSTILE, cause=HOSTILE, host=HOSTILE, code=HOSTILE, slug=HOSTILE, severity=HOSTILE,
+        title=HOSTILE,
+        cause=HOSTILE,
+        host=HOSTILE,
+        code=HOSTILE,
+        slug=HOSTILE,
+        severity=HOSTILE,
         evidence=[{"source": HOSTILE, "line": HOSTILE, "text": f"{HOSTILE} token={SECRET}"}],
-        fix=[{"change": HOSTILE, "value": "'\"><svg onload=alert(1)>", "command": f"HF_TOKEN={SECRET} {HOSTILE}", "why": HOSTILE}],
-    )  # fmt: skip
+        fix=[
+            {
+                "change": HOSTILE,
+                "value": "'\"><svg onload=alert(1)>",
+                "command": f"HF_TOKEN={SECRET} {HOSTILE}",
+                "why": HOSTILE,
+            }
+        ],
+    )
     return doctor(bad)
 
 

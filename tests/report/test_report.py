@@ -234,7 +234,7 @@ def test_a_size_no_process_told_is_somebodys() -> None:
         None,
         "",
     )
-    assert [(s["kind"], s["label"]) for s in told[0]["segments"]][0] == (
+    assert next((s["kind"], s["label"]) for s in told[0]["segments"]) == (
         "untold",
         "in use, by whom is not known",
     )
