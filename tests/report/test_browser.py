@@ -16,7 +16,7 @@ AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
 #: width, dark
 SIGHTS = [(360, False), (360, True), (1280, False), (1280, True)]
 WIDER = "[...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .sr, .skip') && "
-WIDER += "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 200))"
+WIDER += "e.getBoundingClientRect().right > WIDTH + 1).map(e => e.outerHTML.slice(0, 200))"
 CHARTS = "[...document.querySelectorAll('svg[role=img]')].map(s => {const b = s.getBoundingClientRect();"
 CHARTS += "return [b.width, b.height, s.querySelectorAll('polyline, rect, path').length]})"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -28,7 +28,7 @@ def test_it_opens_in_silence_and_fits(page: Browser, whole: Path, width: int, da
     page.open(whole)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate(WIDER) == []
+    assert page.evaluate(WIDER.replace("WIDTH", str(width))) == []
     drawn = page.evaluate(CHARTS)
     assert len(drawn) > 6
     assert [d for d in drawn if d[0] < 150 or d[1] < 20 or not d[2]] == []
