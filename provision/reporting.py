@@ -14,7 +14,7 @@ from checks.facts import HostFacts
 from checks.planner import plan
 from checks.planner.deployment import gpus_of, scenario_of
 from checks.report import Collected, assemble, collect, render
-from inventory.errors import EyasError, HostUnreachable
+from inventory.errors import EyasError, HostUnreachable, UsageError
 from inventory.model import Host
 from provision.diagnosis import Connect, diagnose_host
 from provision.drift import differences_of, outliers, sentence, traits
@@ -27,7 +27,7 @@ from provision.run import Flags, connector
 from provision.status import idle_row, row_of
 from provision.want import Sources
 
-__all__ = ["gather_live", "report", "write_report"]
+__all__ = ["gather_live", "plan_of", "report", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def report(
     ``folder`` holds saved documents, which join what the live ``hosts`` say. Exit 3 after writing when a host
     could not be reached, else 4 when an error was found or a release does not serve, else 0.
     """
+    _refuse_place(Path(out))
     found = collect(Path(folder)) if folder else Collected()
     if hosts:
         gather_live(found, hosts, flags, connect)
@@ -69,6 +70,13 @@ def report(
     for lost in tree["unreachable"]:
         sys.stderr.write(f"{lost['host']}: {lost['error']}\n")
     return _code(tree["summary"])
+
+
+def _refuse_place(out: Path) -> None:
+    """Before anybody is asked."""
+    if out.is_dir() or not out.parent.is_dir():
+        why = "is a folder" if out.is_dir() else "is in no folder that exists"
+        raise UsageError(f"--out {out} {why}", hint="--out report.html")
 
 
 def _code(summary: Mapping[str, Any]) -> int:
@@ -121,7 +129,7 @@ def _look(host: Host, connect: Connect) -> Found:
     diagnosed = diagnose_host(host, None, connect, Sources())
     document = report_json(diagnosed.report)
     seen = diagnosed.sight.seen if diagnosed.sight else ()
-    return replace(found, diagnosis=document, plan=_plan(host, facts, seen))
+    return replace(found, diagnosis=document, plan=plan_of(host, facts, seen))
 
 
 def _odd(drifts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -130,7 +138,7 @@ def _odd(drifts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**d, "outlier": sentence(d["host"], odd[d["host"]]) if d["host"] in odd else ""} for d in drifts]
 
 
-def _plan(host: Host, facts: HostFacts, seen: Sequence[Seen]) -> dict[str, Any] | None:
+def plan_of(host: Host, facts: HostFacts, seen: Sequence[Seen]) -> dict[str, Any] | None:
     """What the served release takes by the planner, on this host's cards; why not, where nobody can tell."""
     served = [s for s in seen if s.release]
     if not served:

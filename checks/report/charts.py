@@ -143,7 +143,9 @@ def _spread_over(value: float, first: float, last: float) -> float:
 
 
 def _y_ticks(top: float, share: bool) -> tuple[tuple[float, str], ...]:
-    return tuple((_y(top * n / 4, top), _value(top * n / 4, share)) for n in range(5))
+    """Quarters or fifths, whichever are round for this top."""
+    parts = 5 if f"{top:e}"[0] in "25" and f"{top:e}"[:3] != "2.0" else 4
+    return tuple((_y(top * n / parts, top), _value(top * n / parts, share)) for n in range(parts + 1))
 
 
 def _value(value: float, share: bool) -> str:

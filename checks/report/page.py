@@ -221,7 +221,14 @@ def _bench(b: Mapping[str, Any]) -> dict[str, Any]:
         for key, why in r["why"].items()
         if r.get(key) is None
     }
-    return {**b, "pairs": _drawn(pairs), "table": table, "gaps": sorted(gaps)}
+    name, at, commit = b["target"].partition("@")
+    return {
+        **b,
+        "short": f"{name}{at}{commit[:12]}",
+        "pairs": _drawn(pairs),
+        "table": table,
+        "gaps": sorted(gaps),
+    }
 
 
 def _drawn(pairs: Iterable[tuple[Chart | None, ...]]) -> list[list[Chart]]:

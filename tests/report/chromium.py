@@ -56,6 +56,7 @@ class Browser:
     session: str = ""
     requests: list[str] = field(default_factory=list)
     console: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
     loaded: bool = False
     _buffer: bytes = b""
     _next: int = 0
@@ -90,6 +91,7 @@ class Browser:
     def open(self, path: Path) -> None:
         self.requests.clear()
         self.console.clear()
+        self.blocked.clear()
         self.loaded = False
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not self.loaded:
@@ -132,6 +134,8 @@ class Browser:
             self.loaded = True
         elif what == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif what == "Network.loadingFailed":
+            self.blocked.append(params.get("blockedReason", "not blocked: " + params.get("errorText", "")))
         elif what == "Log.entryAdded":
             self.console.append(params["entry"]["text"])
         elif what in {"Runtime.consoleAPICalled", "Runtime.exceptionThrown"}:

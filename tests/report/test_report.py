@@ -307,3 +307,10 @@ def test_a_bench_that_failed_is_named() -> None:
         "failed": [{"host": "gpu09", "error": "no engine"}],
     }
     assert "bench of gpu09 was not read: no engine" in render(tree_of(failed))
+
+
+@pytest.mark.parametrize("top", [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 250.0, 400.0])
+def test_ticks_are_round(top: float) -> None:
+    chart = by_concurrency("t", series((1, top * 1000, top * 1000, top * 1000)), unit="u")
+    assert chart is not None
+    assert all(text.replace(",", "").rstrip("0")[:-1] in {"", *"123456789"} for _, text in chart.y_ticks)
