@@ -16,18 +16,25 @@ from checks.planner.deployment import gpus_of, scenario_of
 from checks.report import Collected, assemble, collect, render
 from inventory.errors import EyasError, HostUnreachable, UsageError
 from inventory.model import Host
+from provision.bench.store import benches
 from provision.diagnosis import Connect, diagnose_host
 from provision.drift import differences_of, outliers, sentence, traits
 from provision.fleet import each_host
 from provision.gather import served_now
+from provision.localfile import replace_text
 from provision.looking import Seen
 from provision.observe import probe
 from provision.replan import Config, deployment_of, model_config
+from provision.review import history_of
 from provision.run import Flags, connector
 from provision.status import idle_row, row_of
 from provision.want import Sources
 
-__all__ = ["gather_live", "plan_of", "report", "write_report"]
+__all__ = ["gather_live", "plan_of", "report"]
+
+
+#: Looks of a host's own history that a chart can show.
+_LOOKS = 52
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Found:
     diagnosis: Mapping[str, Any] | None = None
     plan: Mapping[str, Any] | None = None
     drift: Mapping[str, Any] | None = None
+    reviews: Sequence[Mapping[str, Any]] = ()
     lost: Mapping[str, str] | None = None
 
 
@@ -62,7 +70,7 @@ def report(
     if hosts:
         gather_live(found, hosts, flags, connect)
     tree = assemble(found, made_at=_now(), version=_version(), scope=scope or Path(folder).name)
-    write_report(Path(out), render(tree))
+    replace_text(Path(out), render(tree), hint="--out report.html, in a folder that you may write to")
     if flags.as_json:
         print(json.dumps(tree, ensure_ascii=False))
     else:
@@ -85,17 +93,6 @@ def _code(summary: Mapping[str, Any]) -> int:
     return 4 if summary["errors"] or summary["not_serving"] else 0
 
 
-def write_report(path: Path, page: str) -> None:
-    """Beside its goal and renamed: a reader never sees half a page."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def gather_live(
     found: Collected, hosts: Sequence[Host], flags: Flags, connect: Connect | None = None
 ) -> None:
@@ -107,11 +104,14 @@ def gather_live(
         found.facts += [one.facts] if one.facts else []
         found.plans += [one.plan] if one.plan else []
         found.diagnoses += [one.diagnosis] if one.diagnosis else []
+        found.reviews += [{"host": one.host.name, "reviews": one.reviews}] if one.reviews else []
         found.unreachable += [one.lost] if one.lost else []
     found.drifts += _odd([one.drift for one in told if one.drift])
-    found.looked |= {"status", "doctor", "drift", "facts"}
+    kept = [b for b in benches() if b.host in {h.name for h in hosts}]
+    found.benches += kept
+    found.looked |= {"status", "doctor", "drift", "facts", "review", *(["bench"] if kept else [])}
     found.sources.append(
-        {"name": f"{len(hosts)} hosts, asked now", "kind": "status, doctor, drift, facts, plan"}
+        {"name": f"{len(hosts)} hosts, asked now", "kind": "status, doctor, drift, facts, plan, review"}
     )
 
 
@@ -119,13 +119,15 @@ def _look(host: Host, connect: Connect) -> Found:
     """Status and facts over one connection, then the doctor's own look. Never raises for a host's trouble."""
     try:
         with connect(host) as shell:
-            facts, served = probe(shell), served_now(shell)
+            facts, served, reviews = probe(shell), served_now(shell), history_of(shell, _LOOKS)
     except EyasError as e:
         return Found(host, lost={"host": host.name, "error": e.message, "hint": e.hint})
     rows = [row_of(host.name, name, facts, told) for name, told in served.items()]
     differences, unseen = differences_of(served)
     drift = {"host": host.name, "differences": differences, "unseen": unseen, "traits": traits(facts, served)}
-    found = Found(host, tuple(rows or [idle_row(host.name)]), json.loads(facts.to_json()), drift=drift)
+    found = Found(
+        host, tuple(rows or [idle_row(host.name)]), json.loads(facts.to_json()), drift=drift, reviews=reviews
+    )
     diagnosed = diagnose_host(host, None, connect, Sources())
     document = report_json(diagnosed.report)
     seen = diagnosed.sight.seen if diagnosed.sight else ()

@@ -60,7 +60,7 @@ def report(
         "use": "coding-agent, chat, sql or rag: what is assumed of lengths and acceptance.",
         "context": "Tokens of one request with its answer. Default: the use's.",
         "engine": "vllm (default) or sglang.",
-        "benches": "Folder of own results of `invoke bench --json`: they count instead of estimates.",
+        "benches": "Folder of further results of `invoke bench --json`; those made from here count anyway.",
         "write": "Also write it as a deployment of this name, inventory/deployments/NAME.yml.",
         "endpoint": "A hub other than the public one.",
         "json": "One JSON document.",
@@ -85,11 +85,14 @@ def advise(
     """
     from checks import modelmeta
     from checks.advise import command as advising
+    from checks.advise.own import load_benches
+    from provision.bench import store
 
     asked = advising.question(model=model, gpus=gpus, users=users, use=use, context=context, engine=engine)
+    own = [*store.benches(), *load_benches(benches)]
     hub = endpoint or os.environ.get("HF_ENDPOINT")
 
     def load(ref: "ModelRef") -> "modelmeta.ModelMeta":
         return modelmeta.load_model_meta(ref, endpoint=hub, token=modelmeta.hub_token(), tokenizer=True)
 
-    return advising.answer(asked, load, benches=benches, write=write, as_json=json)
+    return advising.answer(asked, load, benches=own, write=write, as_json=json)

@@ -1,6 +1,7 @@
 """What `invoke advise` does: read the words, decide, write the deployment when asked, print."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -9,9 +10,9 @@ from rich.console import Console
 
 from checks.advise.data import use_named
 from checks.advise.decide import Load, advise
-from checks.advise.own import load_benches
 from checks.advise.question import Answer, Question, parse_gpus, parse_number
 from checks.advise.show import show
+from checks.bench.model import BenchResult
 from checks.modelmeta import model_ref
 from inventory.errors import UsageError
 from inventory.model import Deployment, EngineName
@@ -43,14 +44,21 @@ def question(*, model: str, gpus: str, users: str, use: str, context: str = "", 
     )
 
 
-def answer(q: Question, load: Load, *, benches: str = "", write: str = "", as_json: bool = False) -> int:
+def answer(
+    q: Question,
+    load: Load,
+    *,
+    benches: Sequence[BenchResult] = (),
+    write: str = "",
+    as_json: bool = False,
+) -> int:
     """Print the advice; with ``write`` also the deployment file of that name."""
-    found = advise(q, load, load_benches(benches))
+    found = advise(q, load, benches)
     written = None
     if write:
         named = _named(found.deployment, write)
         written = str(write_deployment(named, _notes(found), head="Advised by `invoke advise`:"))
-    found = replace(found, commands=_next(q, write or "NAME"))
+    found = replace(found, commands=_next(q, write))
     if as_json:
         print(json.dumps({**found.to_json(), "written": written}, ensure_ascii=False))
     else:
@@ -66,10 +74,13 @@ def _notes(a: Answer) -> tuple[Note, ...]:
 
 
 def _next(q: Question, name: str) -> tuple[str, ...]:
+    if not name:
+        return ("the same with --write NAME, which makes it a deployment",)
     card = f'--gpu "{q.card.name}" --gpus {q.count}'
+    pin = (f"invoke pin --deployment {name}",) if q.model.repo else ()
     return (
         f"invoke plan --deployment {name} {card}",
-        f"invoke pin --deployment {name}",
+        *pin,
         f"invoke provision --host HOST --deployment {name} --check --diff",
         f"invoke bench --host HOST --deployment {name}",
     )

@@ -254,7 +254,7 @@ def _verdict(q: Question, o: _Option | None, best: _Option | None) -> str:
     if o is not None:
         k = o.sized.deployment.draft.num_speculative_tokens
         end = f"; above {o.off_above} at once it stops paying" if o.off_above else ""
-        known = "measured" if o.measured else "estimated"
+        known = "measured" if o.measured else f"estimated, its acceptance {_standing(o)}"
         return f"{o.label}, {k} draft tokens: about {o.gain:.1f}x at {q.users} at once ({known}){end}"
     if best is None:
         return "no speculation: no draft is known for this model that fits"
@@ -263,6 +263,10 @@ def _verdict(q: Question, o: _Option | None, best: _Option | None) -> str:
     if best.off_above:
         return f"no speculation: above {best.off_above} at once it costs more than it gives"
     return "no speculation: it costs more than it gives at any number of requests"
+
+
+def _standing(o: _Option) -> str:
+    return "measured" if o.acceptance else "assumed"
 
 
 def _strategy(q: Question, o: _Option | None, shown: _Option | None) -> Iterator[Line]:
@@ -301,7 +305,7 @@ def _estimated(q: Question, o: _Option, e: Estimate) -> Iterator[Line]:
     if q.card.name != curve.card:
         by += f"; its concurrency axis stretched to the {q.card.name}: {load_data().cards.source}"
     yield kept
-    yield Line("draft tokens", str(e.k), "estimated", f"best of 1 to 8; {by}")
+    yield Line("draft tokens", str(e.k), "estimated", "best of 1 to 8: tokens a step over step cost")
     yield Line("step cost", f"{e.needed:.2f} steps without drafts", "estimated", by)
     yield Line(
         f"gain at {min(q.users, e.reach)} at once",
@@ -320,7 +324,7 @@ def _estimated(q: Question, o: _Option, e: Estimate) -> Iterator[Line]:
             "note",
             f"the step cost of {o.method} was not measured; a head's is taken",
             "assumed",
-            curve.source,
+            "no bench of it is shipped",
         )
 
 

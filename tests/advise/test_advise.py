@@ -60,7 +60,7 @@ def test_a_head_is_advised_with_its_source_and_standing() -> None:
     assert a.deployment.draft.model == ModelRef(repo=HEAD)
     assert a.gain is not None
     assert a.gain > 1.05
-    assert "(estimated)" in a.verdict
+    assert "(estimated, its acceptance assumed)" in a.verdict
     assert said(a, "strategy").known == "catalogue"
     assert said(a, "tokens a step").known == "assumed"
     assert said(a, "step cost").known == "estimated"
@@ -287,4 +287,5 @@ def test_people_see_the_same(capsys: Any) -> None:
     assert answer(ask(), load) == 0
     out = capsys.readouterr().out
     assert "passed over:" in out
-    assert "invoke provision --host HOST" in out
+    assert "--write NAME" in out
+    assert out.count("0.25.1") == 1  # a source is printed once

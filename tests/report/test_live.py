@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 
+from checks.bench.model import BenchResult
 from checks.facts import HostFacts
 from inventory.errors import HostUnreachable, UsageError
 from inventory.model import Host
 from provision import reporting
+from provision.bench.store import keep
 from provision.looking import Seen
 from provision.run import Flags
 from provision.shell import Shell
 from tests.report import making
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
 
 LOST = Host(name="gpu09", address="192.0.2.9")
 
@@ -61,7 +69,15 @@ def test_saved_benches_join_live_hosts(tmp_path: Path, capsys: Any) -> None:
     )
     tree = json.loads(capsys.readouterr().out)
     assert len(tree["benches"]) == 1
-    assert [s["kind"] for s in tree["sources"]] == ["bench", "status, doctor, drift, facts, plan"]
+    assert [s["kind"] for s in tree["sources"]] == ["bench", "status, doctor, drift, facts, plan, review"]
+
+
+def test_benches_made_from_this_machine_join(tmp_path: Path, capsys: Any) -> None:
+    for host in ("gpu09", "elsewhere"):
+        keep(BenchResult.model_validate(making.bench() | {"host": host}))
+    reporting.report([LOST], Flags(as_json=True), out=str(tmp_path / "r.html"), connect=nobody)
+    tree = json.loads(capsys.readouterr().out)
+    assert [b["host"] for b in tree["benches"]] == ["gpu09"]
 
 
 @pytest.mark.parametrize("name", ["absent/r.html", ""])

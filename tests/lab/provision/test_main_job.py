@@ -74,7 +74,7 @@ def test_a_report_of_the_live_host_shows_what_is_served(
     [row] = tree["fleet"]
     assert (row["host"], row["deployment"], row["ready"]) == ("gpu01", "chat", True)
     assert row["acceptance"] == pytest.approx(0.7, abs=0.1)
-    assert tree["absent"].keys() <= {"benches", "trends"}
+    assert tree["absent"].keys() <= {"benches"}
     assert [g["gpu"] for g in tree["memory"]] == [0, 1]
     assert all(g["total_gib"] and g["used_gib"] is not None for g in tree["memory"])
     assert row["release"][:12] in out.read_text(encoding="utf-8")
