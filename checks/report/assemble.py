@@ -8,7 +8,7 @@ from typing import Any
 
 from checks.doctor.redact import Redactor
 from checks.report.benches import bench_of, reviewed, trends_of
-from checks.report.collected import Collected, Node
+from checks.report.collected import Collected, Node, entries, number, texts
 from checks.report.memory import memory_of
 
 __all__ = ["SECTIONS", "assemble"]
@@ -87,13 +87,11 @@ def _unreachable(found: Collected) -> list[dict[str, str]]:
 def _row(r: Node) -> dict[str, Any]:
     row: dict[str, Any] = {k: _text(r.get(k)) for k in ("host", "deployment", "release", "state")}
     row["ready"] = r.get("ready") is True
-    row["drift"] = [str(x) for x in r.get("drift") or []] if isinstance(r.get("drift"), list) else []
+    row["drift"] = texts(r.get("drift"))
     row["why"] = {}
     for key in _NUMBERS:
-        value = r.get(key)
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        row[key] = value if known else None
-        if not known:
+        row[key] = number(r.get(key))
+        if row[key] is None:
             row["why"][key] = _reason(key, row)
     return row
 
@@ -146,7 +144,7 @@ def _summary(
 def _findings(diagnoses: Iterable[Node]) -> list[dict[str, Any]]:
     """Root causes first, errors first; the same cause on several hosts is one finding with all of them."""
     merged: dict[tuple[str, ...], dict[str, Any]] = {}
-    for f in (f for d in diagnoses for f in d["findings"] if isinstance(f, Mapping)):
+    for f in (f for d in diagnoses for f in entries(d["findings"])):
         one = _finding(f)
         key = tuple(str(one[k]) for k in ("code", "severity", "root", "title", "fix"))
         kept = merged.setdefault(key, one)
@@ -160,7 +158,7 @@ def _findings(diagnoses: Iterable[Node]) -> list[dict[str, Any]]:
 def _finding(f: Node) -> dict[str, Any]:
     host = str(f.get("host") or "")
     severity = str(f.get("severity"))
-    evidence = [e for e in f.get("evidence") or [] if isinstance(e, Mapping)]
+    evidence = entries(f.get("evidence"))
     return {
         "code": str(f.get("code") or ""),
         "slug": str(f.get("slug") or ""),
@@ -171,12 +169,12 @@ def _finding(f: Node) -> dict[str, Any]:
         "root": f.get("root") is True,
         "hosts": [host] if host else [],
         "evidence": [
-            {"host": host, "source": str(e.get("source") or ""), "line": e.get("line"),
+            {"host": host, "source": str(e.get("source") or ""), "line": number(e.get("line")),
              "text": _cut(str(e.get("text") or ""))} for e in evidence
         ],
         "fix": [
             {k: str(x.get(k) or "") for k in ("change", "value", "command", "why")}
-            for x in f.get("fix") or [] if isinstance(x, Mapping)
+            for x in entries(f.get("fix"))
         ],
     }  # fmt: skip
 
@@ -190,8 +188,8 @@ def _unseen(diagnoses: Iterable[Node]) -> list[dict[str, str]]:
     told = [
         _hole(o)
         for d in diagnoses
-        for o in d["outcomes"]
-        if isinstance(o, Mapping) and o.get("status") in {"unknown", "crashed"}
+        for o in entries(d["outcomes"])
+        if o.get("status") in ("unknown", "crashed")
     ]
     return list({(u["check"], u["host"], u["why"]): u for u in told}.values())
 
@@ -213,7 +211,7 @@ def _drift(drifts: Iterable[Node], rows: Sequence[Mapping[str, Any]]) -> list[di
     told = [
         {
             "host": str(d.get("host")),
-            **{k: [str(x) for x in d.get(k) or []] for k in ("differences", "pending", "unseen")},
+            **{k: texts(d.get(k)) for k in ("differences", "pending", "unseen")},
             "outlier": str(d.get("outlier") or ""),
         }
         for d in _last(drifts, "host")

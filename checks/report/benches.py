@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from checks.bench.model import BenchResult, Cell, Spread, StrategyRun
+from checks.report.collected import entries, number
 
 __all__ = ["bench_of", "reviewed", "trends_of"]
 
@@ -139,8 +140,8 @@ def reviewed(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The history that each host keeps of itself; a time when others' requests ran is a gap, not a speed."""
     found = []
     for h in hosts:
-        for r in (x for x in h.get("reviews") or [] if isinstance(x, Mapping)):
-            points = [p for e in r.get("history") or [] if isinstance(e, Mapping) and (p := _reviewed(e))]
+        for r in entries(h.get("reviews")):
+            points = [p for e in entries(r.get("history")) if (p := _reviewed(e))]
             if not points:
                 continue
             told = f"{r.get('answer')}: {r.get('text')}" if r.get("text") else None
@@ -151,15 +152,17 @@ def reviewed(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _reviewed(e: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not isinstance(e.get("time"), int | float):
+    try:
+        at = datetime.fromtimestamp(number(e.get("time")) or -1, UTC)
+    except (OverflowError, OSError, ValueError):
         return None
     now = e.get("now") if isinstance(e.get("now"), Mapping) and not e.get("busy") else {}
-    at = datetime.fromtimestamp(e["time"], UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"at": at, **{k: _number((now or {}).get(n)) for k, n in _REVIEW.items()}}
+    when = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        {"at": when, **{k: number((now or {}).get(n)) for k, n in _REVIEW.items()}}
+        if at.year > 1999
+        else None
+    )
 
 
 _REVIEW = {"tokens_per_s": "tokens_per_s", "acceptance": "acceptance_rate"}
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,12 +1,13 @@
 """What a report is made from: the documents of status, doctor, drift, facts, plan, bench and review."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from checks.bench.model import BenchResult
 
-__all__ = ["Collected", "Node"]
+__all__ = ["Collected", "Node", "entries", "number", "texts"]
 
 Node = Mapping[str, Any]
 
@@ -30,3 +31,18 @@ class Collected:
     sources: list[dict[str, str]] = field(default_factory=list)
     unread: list[dict[str, str]] = field(default_factory=list)
     looked: set[str] = field(default_factory=set)
+
+
+def entries(value: Any) -> list[Node]:
+    """The objects of a list; nothing where it is none. A saved file may hold anything in any place."""
+    return [x for x in value if isinstance(x, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def texts(value: Any) -> list[str]:
+    return [str(x) for x in value] if isinstance(value, list | tuple) else []
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if fine else None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from checks.planner.units import GIB, gib
+from checks.report.collected import entries, number
 
 __all__ = ["PARTS", "memory_of"]
 
@@ -49,7 +50,7 @@ def _gpu(host: str, g: Mapping[str, Any], plan: Mapping[str, Any] | None, no_pla
         why["memory"] = str(g["error"])
     entry: dict[str, Any] = {
         "host": host,
-        "gpu": g.get("index"),
+        "gpu": g["index"] if isinstance(g.get("index"), int) else None,
         "name": g.get("name") if isinstance(g.get("name"), str) else None,
         "total_gib": _gib(total),
         "used_gib": _gib(used),
@@ -76,7 +77,11 @@ def _segments(
     why = entry["why"]
     mine = sum(int(p["bytes"]) for p in ours)
     if ours and plan is not None:
-        entry["terms"] = list(plan.get("terms") or [])
+        entry["terms"] = [
+            {"name": str(t.get("name")), "gib": size, "band_gib": number(t.get("band_gib")) or 0.0,
+             "source": str(t.get("source") or "")}
+            for t in entries(plan.get("terms")) if (size := number(t.get("gib"))) is not None
+        ]  # fmt: skip
         parts += _planned(entry["terms"])
         why.pop("split", None)
     elif ours:
@@ -107,8 +112,8 @@ def _untold(entry: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> str:
 def _planned(terms: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     sums: dict[str, float] = {}
     for t in terms:
-        kind = PARTS.get(str(t.get("name")), "runtime")
-        sums[kind] = sums.get(kind, 0.0) + float(t.get("gib") or 0)
+        kind = PARTS.get(t["name"], "runtime")
+        sums[kind] = sums.get(kind, 0.0) + t["gib"]
     return [_part(kind, _LABEL[kind], round(sums[kind], 2), "planned") for kind in _LABEL if kind in sums]
 
 

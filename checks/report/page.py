@@ -190,7 +190,7 @@ def _parts(g: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append({"label": "used", "gib": g["used_gib"], "band": "", "how": "measured, NVML"})
     planned = "planned: {}".format
     rows += [
-        {"label": t["name"], "gib": t["gib"], "band": t.get("band_gib", ""), "how": planned(t.get("source"))}
+        {"label": t["name"], "gib": t["gib"], "band": t["band_gib"], "how": planned(t["source"])}
         for t in g["terms"]
     ]  # fmt: skip
     how = {"measured": "measured, NVML", "rest": "the rest"}

@@ -1,6 +1,8 @@
 """From documents to the report's tree and page: what is known, what is not, what must not get out."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,39 @@ def test_a_folder_without_a_document_is_usage(tmp_path: Path, content: str | Non
         collect(tmp_path)
     with pytest.raises(UsageError):
         collect(tmp_path / "absent")
+
+
+ODD: tuple[Any, ...] = (None, 3, "x", [], {}, [None], {"missing": "r"}, True, float("inf"))
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    if isinstance(node, dict):
+        for key in node:
+            yield from places(node[key], (*path, key))
+    elif isinstance(node, list) and node:
+        yield from places(node[0], (*path, 0))
+
+
+@pytest.mark.parametrize("name", ["status", "doctor", "plans", "drift", "review", "facts"])
+def test_anything_in_any_place_of_a_saved_file_is_borne(name: str) -> None:
+    """Either the file is named as unread, or it is shown; never a traceback, and always a JSON document."""
+    whole = getattr(making, name)()
+    for n, path in enumerate(places(whole)):
+        document = json.loads(json.dumps(whole))
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = ODD[n % len(ODD)]
+        found = Collected()
+        take(found, making.facts())
+        with suppress(InventoryError):
+            take(found, document)
+        tree = assemble(found, made_at="2026-12-01T00:00:00Z", version="0")
+        json.dumps({**tree, "sources": []}, allow_nan=False)
+        if n % 4 == 0:
+            render(tree)
 
 
 # ---- known and not known
