@@ -34,21 +34,32 @@ def _read_text(path: Path) -> str:
         return lines.read(LONGEST + 1)
 
 
-def write_deployment(deployment: Deployment, notes: tuple[Note, ...], folder: Path | None = None) -> Path:
-    """Write ``NAME.yml``, with the notes as comments. Raises UsageError when it is there already."""
+def write_deployment(
+    deployment: Deployment,
+    notes: tuple[Note, ...],
+    folder: Path | None = None,
+    *,
+    head: str = "Translated from a command; what changed:",
+) -> Path:
+    """Write ``NAME.yml``, with the notes as comments below ``head``.
+
+    Raises UsageError when it is there already.
+    """
     path = (folder or Path("inventory/deployments")) / f"{deployment.name}.yml"
     fields = deployment.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-    comments = "".join(f"# {n.kind} {n.flag}: {n.text}\n" for n in notes)
+    comments = "".join(f"# {_said(n)}\n" for n in notes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as out:
             out.write(
-                "# Translated from a command; what changed:\n"
-                + comments
-                + yaml.safe_dump(fields, sort_keys=False)
+                f"# {head}\n" + comments + yaml.safe_dump(fields, sort_keys=False),
             )
     except FileExistsError as e:
         raise UsageError(f"{path} exists and is not overwritten", hint="choose another name") from e
     except OSError as e:
         raise UsageError(f"can't write {path}: {e}", hint="check the folder") from e
     return path
+
+
+def _said(n: Note) -> str:
+    return f"{n.kind} {n.flag}: {n.text}" if n.flag else n.text

@@ -19,7 +19,7 @@ from provision.run import Flags
 from provision.shell import Shell
 from provision.want import want_for
 
-__all__ = ["drift", "outliers", "traits"]
+__all__ = ["differences_of", "drift", "outliers", "sentence", "traits"]
 
 #: What should be equal on the hosts of one fleet: name -> path of the fact.
 TRAITS = {
@@ -102,14 +102,7 @@ def _wanted(host: Host, name: str | None) -> Deployment | None:
 def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> dict[str, Any]:
     facts = look(shell, d, options) if d else probe(shell)
     served = served_now(shell, deep=deep)
-    differences, unseen = [], []
-    for name, told in served.items():
-        differences += [f"{name}: {k}: {t}" for k, ts in told.get("differences", {}).items() for t in ts]
-        unseen += [f"{name}: {k}: {why}" for k, why in told.get("unseen", {}).items()]
-        if told.get("error"):
-            unseen.append(f"{name}: {told['error']}")
-        if told.get("down"):
-            differences.append(f"{name}: not serving: {told['down']}")
+    differences, unseen = differences_of(served)
     pending: list[str] = []
     if d:
         want = want_for(shell.host, d, facts, options.sources, lambda _: None)
@@ -121,6 +114,19 @@ def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> d
         "pending": pending,
         "compared_with_deployment": d is not None,
     }
+
+
+def differences_of(served: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """How what is served (by deployment) differs from its releases, and what nobody could compare."""
+    differences, unseen = [], []
+    for name, told in served.items():
+        differences += [f"{name}: {k}: {t}" for k, ts in told.get("differences", {}).items() for t in ts]
+        unseen += [f"{name}: {k}: {why}" for k, why in told.get("unseen", {}).items()]
+        if told.get("error"):
+            unseen.append(f"{name}: {told['error']}")
+        if told.get("down"):
+            differences.append(f"{name}: not serving: {told['down']}")
+    return differences, unseen
 
 
 def _show(

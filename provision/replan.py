@@ -12,7 +12,7 @@ from checks.planner.deployment import gpus_of, scenario_of
 from inventory.errors import EyasError
 from inventory.model import Deployment, Draft, ModelRef
 
-__all__ = ["deployment_of", "replanner"]
+__all__ = ["Config", "deployment_of", "model_config", "replanner"]
 
 #: Causes that a change of sizes mends. Memory that others hold is not among them: theirs is to go first.
 SIZES = frozenset(
@@ -26,14 +26,14 @@ _MOST = 3
 
 
 @dataclass(frozen=True)
-class _Meta:
+class Config:
     config: Mapping[str, Any]
     tensors: Any = None
 
 
 def replanner(release: Mapping[str, Any], configs: Mapping[str, Any], facts: HostFacts) -> Replan | None:
     """``replan`` for `Inputs`, or None where the release or its target's config.json could not be read."""
-    target, draft = (_config(configs.get(role)) for role in ("target", "draft"))
+    target, draft = (model_config(configs.get(role)) for role in ("target", "draft"))
     if target is None or not release.get("settings"):
         return None
 
@@ -55,8 +55,8 @@ def _outcome(plan: Any) -> str:
     return f"{'fits' if plan.verdict == 'fits' else 'starts, tightly,'}{tokens}"
 
 
-def _config(node: Any) -> _Meta | None:
-    return _Meta(node) if isinstance(node, Mapping) and "missing" not in node and node else None
+def model_config(node: Any) -> Config | None:
+    return Config(node) if isinstance(node, Mapping) and "missing" not in node and node else None
 
 
 def deployment_of(release: Mapping[str, Any]) -> Deployment:

@@ -25,7 +25,7 @@ from provision.programs import FOLDER
 from provision.run import Flags
 from provision.shell import Shell
 
-__all__ = ["TEXTFILES", "Review", "install", "remove", "show_history"]
+__all__ = ["TEXTFILES", "Review", "history_of", "install", "remove", "show_history"]
 
 #: Where Ubuntu's and Debian's node_exporter looks.
 TEXTFILES = "/var/lib/prometheus/node-exporter"
@@ -196,7 +196,7 @@ for folder in sorted(glob.glob(sys.argv[1] + "/review/*")):
 
 def show_history(hosts: Sequence[Host], flags: Flags, *, last: int) -> int:
     """Exit 0; 3 when a host could not be asked; 4 when a host is slower than when its release was proven."""
-    answers = gather(hosts, lambda s: _history(s, last), flags)
+    answers = gather(hosts, lambda s: history_of(s, last), flags)
     lost, code = tell_lost(answers)
     good = [(h, a) for h, a in answers if not isinstance(a, EyasError)]
     failed = any(r["answer"] == "fail" for _, a in good for r in a)
@@ -210,7 +210,8 @@ def show_history(hosts: Sequence[Host], flags: Flags, *, last: int) -> int:
     return max(code, CheckRefused.exit_code if failed else 0)
 
 
-def _history(shell: Shell, last: int) -> list[dict[str, Any]]:
+def history_of(shell: Shell, last: int) -> list[dict[str, Any]]:
+    """The host's reviews, one entry a deployment, each with its last ``last`` looks and today's answer."""
     got = shell.run(("python3", "-I", "-c", _READ, layout.STATE, str(last)), timeout=60)
     return [_judged(json.loads(line)) for line in got.stdout.splitlines() if line.startswith("{")]
 

@@ -18,7 +18,7 @@ from provision.observe import probe
 from provision.run import Flags
 from provision.shell import Shell
 
-__all__ = ["row_of", "status"]
+__all__ = ["idle_row", "row_of", "status"]
 
 COLUMNS = ("HOST", "DEPLOYMENT", "RELEASE", "STATE", "GPU", "KV", "RUNNING", "WAITING", "ACCEPTED", "DRIFT")
 
@@ -80,7 +80,7 @@ def _collect(hosts: Sequence[Host], flags: Flags) -> tuple[list[dict[str, Any]],
         row
         for host, a in answers
         if not isinstance(a, EyasError)
-        for row in ([row_of(host.name, n, a[0], told) for n, told in a[1].items()] or [_idle(host.name)])
+        for row in ([row_of(host.name, n, a[0], told) for n, told in a[1].items()] or [idle_row(host.name)])
     ]
     return rows, lost, code or (4 if any(r["release"] and not r["ready"] for r in rows) else 0)
 
@@ -89,7 +89,7 @@ def _look(shell: Shell) -> tuple[HostFacts, dict[str, Any]]:
     return probe(shell), served_now(shell)
 
 
-def _idle(host: str) -> dict[str, Any]:
+def idle_row(host: str) -> dict[str, Any]:
     return {
         "host": host,
         "deployment": None,

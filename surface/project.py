@@ -7,7 +7,7 @@ from invoke import Context
 
 from surface.commandline import ROOT, command
 
-UNIT = "not lab and not engine and not process"
+UNIT = "not lab and not engine and not process and not browser"
 
 
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
@@ -62,6 +62,10 @@ def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False
     if quick:
         print("eyas: left out: tests that start processes, lab hosts or the engine (--quick)")
         return unit
+    if yes:
+        from tests.report.chromium import install
+
+        install()
     if reason := why_no_lab():
         print(f"eyas: tests of lab hosts and the engine are skipped: {reason}", flush=True)
     in_lab = _each(LAB_TESTS)

@@ -90,7 +90,7 @@ def _task(name: str, task: Any) -> Iterator[str]:
 
 
 def _option(arg: Any) -> str:
-    name = arg.name.replace("_", "-")
+    name = arg.name.strip("_").replace("_", "-")
     if arg.kind is bool:
         return f"--no-{name}" if arg.default is True else f"--{name}"
     return f"--{name} {arg.kind.__name__.upper() if arg.kind in {int, float} else 'TEXT'}"

@@ -10,8 +10,9 @@ import pytest
 from inventory.errors import ChangeFailed, InventoryError
 from inventory.load import load_deployment
 from inventory.model import Deployment
-from provision import layout, ssh
+from provision import layout, reporting, ssh
 from provision.observe import probe
+from provision.run import Flags
 from tests.lab.assets.purewheel import write_wheel
 from tests.lab.provision.stage import Caller, CommandLines, Stage
 
@@ -61,6 +62,23 @@ def test_the_second_run_changes_nothing(stage: Stage) -> None:
     before = listing(stage)
     report = stage.run(stage.deployment())
     assert (report.status, report.changed, report.changes) == ("ok", 0, [])
+    assert sorted(listing(stage) ^ before) == []
+
+
+def test_a_report_of_the_live_host_shows_what_is_served(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, out = listing(stage), tmp_path / "report.html"
+    code = reporting.report([stage.host()], Flags(as_json=True), out=str(out))
+    tree = json.loads(capsys.readouterr().out)
+    assert code in {0, 4}, tree["findings"]
+    [row] = tree["fleet"]
+    assert (row["host"], row["deployment"], row["ready"]) == ("gpu01", "chat", True)
+    assert row["acceptance"] == pytest.approx(0.7, abs=0.1)
+    assert tree["absent"].keys() <= {"benches"}
+    assert [g["gpu"] for g in tree["memory"]] == [0, 1]
+    assert all(g["total_gib"] and g["used_gib"] is not None for g in tree["memory"])
+    assert row["release"][:12] in out.read_text(encoding="utf-8")
     assert sorted(listing(stage) ^ before) == []
 
 
