@@ -21,7 +21,7 @@ from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
 from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
-from provision.wheelhouse import wheelhouse_for
+from provision.wheelhouse import wheelhouse_of
 
 __all__ = ["Sources", "Want", "floors_of", "want_for"]
 
@@ -183,14 +183,7 @@ def _env_want(
 
     house = None
     if d.wheels_from == "push" and lock.id[:16] not in complete_envs(facts):
-        glibc = lock.target.glibc or "2.39"
-        house = sources.wheelhouse or wheelhouse_for(
-            lock.id,
-            lock.text,
-            python_tag=lock.target.python_tag,
-            glibc_minor=int(glibc.split(".")[1]),
-            say=say,
-        )
+        house = sources.wheelhouse or wheelhouse_of(lock, say)
     return EnvWant(
         lock_id=lock.id,
         lock_text=lock.text,

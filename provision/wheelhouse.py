@@ -12,11 +12,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from inventory.errors import CheckRefused
+from inventory.locks import WheelLock
 
-__all__ = ["wheelhouse_for"]
+__all__ = ["wheelhouse_for", "wheelhouse_of"]
 
 #: manylinux levels a glibc 2.39 host (Ubuntu 24.04) can use; pip matches each tag exactly.
 _GLIBC_MINORS = range(39, 4, -1)
+
+
+def wheelhouse_of(lock: WheelLock, say: Callable[[str], None]) -> Path:
+    """``wheelhouse_for`` the Python and glibc the lock is made for."""
+    glibc = lock.target.glibc or "2.39"
+    return wheelhouse_for(
+        lock.id,
+        lock.text,
+        python_tag=lock.target.python_tag,
+        glibc_minor=int(glibc.split(".")[1]),
+        say=say,
+    )
 
 
 def wheelhouse_for(

@@ -185,7 +185,7 @@ class Rollout:
             self._forward(m)
 
     def _prepare(self, members: list[Member]) -> None:
-        if len(members) > 1:
+        if len(self.plan.members) > 1:
             self.crew.spread(members, list(self.plan.members))
         self._each(members, self._prepare_one)
         for m in members:
