@@ -18,6 +18,7 @@ from surface.options import LIMIT, fleet_of, select
         "drain": "Command run here before a host's switch, with {host} {address} {port} {deployment}.",
         "restore": "Command run here after it, also after a rollback.",
         "drain-timeout": "Seconds in which requests in flight must have ended.",
+        "back-timeout": "Seconds to wait for a host that was lost in its switch.",
         "ttft-tolerance": "How much later the first token may come, in percent of the host's own baseline.",
         "speed-tolerance": "How many percent fewer tokens/s are still green.",
         "acceptance-tolerance": "How many percent fewer accepted draft tokens are still green.",
@@ -41,6 +42,7 @@ def rollout(
     drain: str = "",
     restore: str = "",
     drain_timeout: float = 300.0,
+    back_timeout: float = 300.0,
     ttft_tolerance: float = 50.0,
     speed_tolerance: float = 25.0,
     acceptance_tolerance: float = 15.0,
@@ -64,7 +66,7 @@ def rollout(
 
     options = Options(
         canary, serial, max_fail, pause, forks, ttft_tolerance, speed_tolerance, acceptance_tolerance,
-        drain, restore, drain_timeout,
+        drain, restore, drain_timeout, back_timeout,
     )  # fmt: skip
     flags = Flags(
         check=check,
@@ -243,12 +245,12 @@ def drift(
     positional=["action"],
     help={
         **LIMIT,
-        "action": "status | release",
+        "action": "status (default) | release",
     },
 )
 def fleet_lock(
     c: Context,
-    action: str = "status",
+    action: str | None = None,
     limit: str | None = None,
     inventory: str | None = None,
     accept_new_host_keys: bool = False,
@@ -263,4 +265,4 @@ def fleet_lock(
     from provision.rollout.locks import fleet_locks
 
     flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return fleet_locks(action, select(limit, inventory, "--limit"), fleet_of(inventory), flags)
+    return fleet_locks(action or "status", select(limit, inventory, "--limit"), fleet_of(inventory), flags)

@@ -100,6 +100,8 @@ class _Run:
     def anew(self, kind: str, blanks: list[Member]) -> int:
         left = newest_unfinished(self.ask.fleet)
         if left and left.in_flight and not self.ask.flags.check:
+            with fleet_lock(self.ask.fleet, "a look at what was left"):
+                pass  # LockHeld: that run isn't over
             raise CheckRefused(
                 f"{left.plan.kind} {left.plan.id} left {', '.join(left.in_flight)} between two releases",
                 hint="invoke rollout --resume",

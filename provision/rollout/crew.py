@@ -28,6 +28,8 @@ __all__ = ["HostCrew"]
 Say = Callable[[str, str], None]
 Resolver = Callable[[Shell, Member, Callable[[str], None]], Member]
 _HEALTH_S = 200
+#: For 16 tokens of a host that has just become ready and that nobody else uses yet.
+_ANSWER_S = 30
 
 
 @dataclass
@@ -279,7 +281,7 @@ def _deep_health(shell: Shell, deployment: str) -> str:
     """Why the served release is not well, or nothing: its own health program, run now."""
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
     path = f"{layout.current_link(deployment)}/healthcheck.py"
-    got = shell.run((*env, "python3", "-sE", path), timeout=_HEALTH_S, check=False)
+    got = shell.run((*env, "python3", "-sE", path, str(_ANSWER_S)), timeout=_HEALTH_S, check=False)
     try:
         told = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
