@@ -18,10 +18,11 @@ from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
 from provision.rollout.crew import HostCrew
+from provision.rollout.ends import Ending
 from provision.rollout.fleetlock import fleet_lock
 from provision.rollout.former import resolve_rollback
 from provision.rollout.hooks import check_hook
-from provision.rollout.loop import Ending, Rollout
+from provision.rollout.loop import Rollout
 from provision.rollout.plan import Member, Options, Plan, host_words
 from provision.rollout.record import Record, newest_unfinished
 from provision.rollout.resolve import failed_member, resolve_member

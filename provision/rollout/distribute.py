@@ -214,13 +214,16 @@ class Distribution:
         """On every host: keys of runs that are over, and the one of this name. Notes who can copy."""
 
         def one(m: Member) -> None:
-            try:
-                with self.hands.at(m) as shell:
-                    if sweep(shell, name):
-                        self._able.add(m.name)
-            except EyasError as e:
-                if name:
-                    self.hands.say(m.name, f"the key {name} is taken away by the host itself ({e.message})")
+            for last in (False, True):  # a connection that broke meanwhile is made anew
+                try:
+                    with self.hands.at(m) as shell:
+                        if sweep(shell, name):
+                            self._able.add(m.name)
+                except EyasError as e:
+                    if name and last:
+                        self.hands.say(m.name, f"{e.message}: the host itself takes away the key {name}")
+                else:
+                    return
 
         self._each((m for m in self.fleet.values() if not name or m.name in self._able), one)
 

@@ -17,7 +17,7 @@ class Copied(Enum):
     SOURCE = "source failed"
     #: What arrived was wrong and has been removed: fetched again, from another source if there is one.
     CORRUPT = "corrupt"
-    #: The target itself can't take it.
+    #: The target can't take it now; it has another turn when the others had theirs.
     TARGET = "target failed"
 
 
@@ -66,10 +66,8 @@ def spread(
                     continue
                 if result is Copied.SOURCE:
                     dead.add(source)
-                avoid[target].add(source)
+                if result is not Copied.TARGET:
+                    avoid[target].add(source)
                 tries[target] += result is not Copied.SOURCE
-                if result is Copied.TARGET or tries[target] >= attempts:
-                    failed.add(target)
-                else:
-                    waiting.append(target)
+                (failed.add if tries[target] >= attempts else waiting.append)(target)
     return set(have), failed | set(waiting)

@@ -27,7 +27,7 @@ __all__ = ["HUB_MODEL", "LOOSE", "Fleet"]
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Speeds of the stand-in on a shared machine say nothing, its models are no models; acceptance counts.
-LOOSE = ("--no-preflight", "--ttft-tolerance", "5000", "--speed-tolerance", "95")
+LOOSE = ("--no-preflight", "--ttft-tolerance", "5000", "--speed-tolerance", "99")
 #: A start and a proof that take no time of their own.
 QUICK = {"start_s": 0, "tokens_per_s": 2000}
 #: So that a dead link is known in seconds.
@@ -81,7 +81,7 @@ class Fleet:
 
     # ---- what is wanted
 
-    def deployment(self, version: str, weights: str = "target") -> Path:
+    def deployment(self, version: str, weights: str = "target", **changes: Any) -> Path:
         """A file for the deployment ``fl``; each ``version`` is a release of its own."""
         words = {
             "engine": "vllm",
@@ -97,7 +97,7 @@ class Fleet:
         }  # fmt: skip
         path = self.home / version / "fl.yml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(words))
+        path.write_text(yaml.safe_dump({**words, **changes}))
         return path
 
     def model(self, name: str, size: int = 1 << 16) -> str:
@@ -135,14 +135,24 @@ class Fleet:
         limit: str = "gpu",
         weights: str = "target",
         engines: Mapping[str, Mapping[str, Any]] | None = None,
-        **env: str,
+        env: Mapping[str, str] | None = None,
+        **changes: Any,
     ) -> Run:
-        """``engines``: how the new release behaves on some hosts."""
+        """``engines``: how the new release behaves on some hosts; ``changes``: of the deployment."""
         for name in self.names:
             self.engine(name, version, **(engines or {}).get(name, {}))
-        file = str(self.deployment(version, weights))
+        file = str(self.deployment(version, weights, **changes))
         return self.start(
-            "rollout", "--limit", limit, "--deployment", file, "--yes", "--json", *LOOSE, *words, **env
+            "rollout",
+            "--limit",
+            limit,
+            "--deployment",
+            file,
+            "--yes",
+            "--json",
+            *LOOSE,
+            *words,
+            **(env or {}),
         )
 
     def resume(self) -> tuple[int, dict[str, Any], str]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,10 @@ def test_a_clean_fleet_has_no_drift_and_no_locks(fleet: Fleet) -> None:
 
 def test_canaries_that_serve_worse_go_back(fleet: Fleet) -> None:
     """One drafts half as well; one answers /health and its first completion, then hangs on completions."""
-    engines = {"gpu01": {"acceptance": 0.35}, "gpu02": {"fault": "hang", "after_requests": 1}}
+    engines: dict[str, dict[str, Any]] = {
+        "gpu01": {"acceptance": 0.35},
+        "gpu02": {"fault": "hang", "after_requests": 1},
+    }
     words = ("--canary", "2", "--max-fail", "2")
     code, document, log = fleet.rollout("bad", *words, engines=engines).wait()
     assert code == 6, log
@@ -84,7 +88,7 @@ def test_drift_names_the_host_that_differs(fleet: Fleet) -> None:
     assert "gpu04 differs from the other 3 in: release of fl" in found["gpu04"]["outlier"]
 
 
-def stream(fleet: Fleet, host: str, began: Path) -> dict[str, object]:
+def stream(fleet: Fleet, host: str, began: Path) -> dict[str, Any]:
     """One streamed completion asked on the host; ``began`` is made at its first token."""
     program = (
         "import json,sys,time,urllib.request as u\n"
@@ -145,7 +149,7 @@ def test_two_operators_and_a_lock_taken_away(fleet: Fleet, tmp_path: Path) -> No
         seen["status"] = fleet.run("fleet-lock", "status", "--limit", "gpu04")
         both = {
             "same": fleet.rollout("four", limit="gpu04"),
-            "other": fleet.rollout("four", limit="gpu04", XDG_STATE_HOME=str(fleet.home / "other")),
+            "other": fleet.rollout("four", limit="gpu04", env={"XDG_STATE_HOME": str(fleet.home / "other")}),
         }
         seen.update({name: run.wait() for name, run in both.items()})
         seen["release"] = fleet.run("fleet-lock", "release", "--limit", "gpu04")
