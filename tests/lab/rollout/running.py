@@ -37,11 +37,11 @@ class Run:
             events += [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return events
 
-    def meanwhile(self, when: Mapping[str, Callable[[], Any]], *, timeout: float = 240) -> "Run":
+    def meanwhile(self, when: Mapping[str, Callable[[], Any]], *, timeout: float = 400) -> "Run":
         """Do each thing once, side by side: at ``EVENT HOST`` in the journal or at words in the log."""
         end, left, threads = time.monotonic() + timeout, dict(when), []
         while self.process.poll() is None:
-            assert time.monotonic() < end, self.log.read_text()
+            self._in_time(end)
             told = {f"{e['event']} {e.get('host', '')}".strip() for e in self.journal()}
             text = self.log.read_text()
             for words in [w for w in left if w in told or f"{w}\n" in text or f" {w}" in text]:
@@ -53,18 +53,28 @@ class Run:
         assert not left, (left, self.log.read_text())
         return self
 
-    def kill(self, point: Callable[[], bool], *, timeout: float = 120) -> bool:
+    def kill(self, point: Callable[[], bool], *, timeout: float = 300) -> bool:
         """SIGKILL once ``point`` is true; False when it ended by itself first."""
         end = time.monotonic() + timeout
         while self.process.poll() is None and not point():
-            assert time.monotonic() < end, self.log.read_text()
+            self._in_time(end)
             time.sleep(0.01)
         alive = self.process.poll() is None
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
         return alive
 
-    def wait(self, timeout: float = 240) -> tuple[int, dict[str, Any], str]:
+    def wait(self, timeout: float = 400) -> tuple[int, dict[str, Any], str]:
         """Exit code, the JSON document, the log."""
-        out, _ = self.process.communicate(timeout=timeout)
+        try:
+            out, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self._in_time(0)
         return self.process.returncode, json.loads(out) if out.startswith("{") else {}, self.log.read_text()
+
+    def _in_time(self, end: float) -> None:
+        """Fail with the log, and leave no operator behind."""
+        if time.monotonic() > end:
+            self.process.kill()
+            self.process.communicate()
+            raise AssertionError(f"it does not end:\n{self.log.read_text()}")
