@@ -12,6 +12,7 @@ from provision import layout
 from provision.change import Change
 from provision.programs import program
 from provision.shell import Result, Shell
+from provision.wheelhouse import Wheelhouse
 from provision.wheels import WHOLE
 
 __all__ = ["EnvWant", "plan_environment"]
@@ -36,7 +37,7 @@ class EnvWant:
 
     lock_id: hash of the lock; versions: name -> version as locked; imports: modules that must import;
     cuda: the CUDA build torch must report ("13.0"; None: a CPU build); python: interpreter on the host;
-    index_url: the host's own index (None: its default); wheelhouse: pushed instead, from this folder.
+    index_url: the host's own index (None: its default); wheelhouse: pushed instead, from the operator's.
     """
 
     lock_id: str
@@ -50,7 +51,7 @@ class EnvWant:
     libraries: Mapping[str, str]
     uv_version: str
     index_url: str | None = None
-    wheelhouse: Path | None = None
+    wheelhouse: Wheelhouse | None = None
 
 
 def plan_environment(
@@ -85,7 +86,7 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
     house = layout.wheelhouse_dir(want.lock_id)
     copied = shell.run(("test", "-f", f"{house}/{WHOLE}"), timeout=20, check=False).ok  # by a rollout
     if want.wheelhouse and not copied:
-        shell.push(want.wheelhouse, house, on_line=lambda line: say(f"wheels: {line.strip()}"))
+        shell.push(want.wheelhouse.fetched(say), house, on_line=lambda line: say(f"wheels: {line.strip()}"))
     offline = ("--offline", "--no-index", "--find-links", house)
     index = ("--default-index", want.index_url) if want.index_url else ()
     got = _build(shell, want, (env, uv, lock), offline if copied or want.wheelhouse else index, say)
@@ -98,7 +99,9 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
         why = f"timed out after {_INSTALL_S} s" if got.exit in {124, 137} else got.tail()
         hint = next((h for words, h in _SAID if re.search(words, got.stderr, re.IGNORECASE)), "")
         raise ChangeFailed(f"the wheels were not installed: {why}", hint=hint, host=shell.host.name)
-    _prove(shell, want, env)
+    new = layout.new_env_dir(want.lock_id)
+    _prove(shell, want, new)
+    shell.run(("python3", "-", new, env), timeout=600, stdin=program("place_env.py"))
     if copied or want.wheelhouse:
         shell.run(("rm", "-rf", "--", house), timeout=300)
 

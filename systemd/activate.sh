@@ -3,6 +3,7 @@
 # With a former release, this very script puts it back when the new one fails (exit 76: it serves again, 77: it
 # does not), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
 # cut off leaves its former release noted; the next switch knows it from there.
+# A switch that is no part of a bench ("bench" as the last word) leaves no way back to what was before one.
 # Both ways are written out before the first step (exit 78: they can't be, nothing was touched): a disk that
 # fills up meanwhile can't keep the former release from coming back.
 set -e
@@ -68,6 +69,7 @@ main() {
     if serve new; then
         unstage
         rm -f "$noted"
+        [ "${5:-}" = bench ] || rm -f "/var/lib/eyas/bench/$(basename "$link").json"
         exit 0
     fi
     # The journal of this start, for whoever explains the failure.

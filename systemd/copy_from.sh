@@ -17,5 +17,5 @@ umask 022
 exec 9>>"$work"
 mkdir -p "$into"
 rsync "$@" -e "ssh -F /dev/null -i $kept/key -p $port -o IdentitiesOnly=yes -o BatchMode=yes \
-    -o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3 \
+    -o StrictHostKeyChecking=yes -o ConnectTimeout=10 -o Ciphers=^aes128-gcm@openssh.com -o ServerAliveInterval=10 -o ServerAliveCountMax=3 \
     -o UserKnownHostsFile=$kept/hosts -o GlobalKnownHostsFile=/dev/null" "$source/" "$into/" </dev/null

@@ -46,7 +46,8 @@ def api_key(digest):
         return ""
 
 
-def _open(release, path, body=None, timeout=10.0):
+def fetch(release, path, body=None, timeout=10.0):
+    """The open answer to a GET, or to a POST when there is a body. Raise Down unless it is a good one."""
     data = None if body is None else json.dumps(body).encode()
     headers = dict(release.headers(), **({"Content-Type": "application/json"} if data else {}))
     request = urllib.request.Request(release.base + path, data=data, headers=headers)
@@ -61,7 +62,7 @@ def _open(release, path, body=None, timeout=10.0):
 
 def health(release, timeout=5.0):
     """Raise Down unless /health says 200. It stays 200 with a stopped engine core: no proof alone."""
-    with _open(release, "/health", timeout=timeout):
+    with fetch(release, "/health", timeout=timeout):
         pass
 
 
@@ -69,7 +70,7 @@ def completion(release, prompt="1 2 3", max_tokens=1, timeout=10.0):
     """One greedy completion; returns (text, usage). Raise Down when no token came."""
     body = {"model": release.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
     try:
-        with _open(release, "/v1/completions", body, timeout) as r:
+        with fetch(release, "/v1/completions", body, timeout) as r:
             answer = json.load(r)
         text, usage = answer["choices"][0]["text"], answer["usage"]
     except (OSError, ValueError, KeyError, IndexError, TypeError) as e:
@@ -88,7 +89,7 @@ def stream(release, prompt, max_tokens, timeout=120.0):
     body.update(stream=True, stream_options={"include_usage": True})
     start, first, pieces, usage = time.monotonic(), None, [], None
     try:
-        with _open(release, "/v1/completions", body, timeout) as r:
+        with fetch(release, "/v1/completions", body, timeout) as r:
             for raw in r:
                 line = raw.decode("utf-8", "replace").strip()
                 if not line.startswith("data:") or line == "data: [DONE]":
@@ -111,7 +112,7 @@ _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
 
 def counters(release, timeout=5.0):
     """Sums over all labels of the series named in the release, by role; a series that is absent is None."""
-    with _open(release, "/metrics", timeout=timeout) as r:
+    with fetch(release, "/metrics", timeout=timeout) as r:
         text = r.read().decode("utf-8", "replace")
     found = dict.fromkeys(release.metrics)
     names = {}

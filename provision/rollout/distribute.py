@@ -23,7 +23,11 @@ from provision.weights import Manifest, manifest_of, verify_copy
 from provision.wheelhouse import wheelhouse_of
 from provision.wheels import WHOLE, bring_wheels, verify_wheels
 
-__all__ = ["Distribution"]
+__all__ = ["WIDTH", "Distribution"]
+
+#: Copies at once, at least: their bytes go from host to host, each costs this machine a waiting thread. With
+#: the forks of a rollout a fleet of a thousand would be fed twenty at a time, whatever the tree could do.
+WIDTH = 256
 
 WEIGHTS = f"{layout.STATE}/weights"
 WHEELS = f"{layout.ROOT}/wheelhouse"
@@ -97,7 +101,7 @@ class Distribution:
         sources, push = self.hands.converge.sources, m.as_deployment().wheels_from == "push"
 
         def bring(shell: Shell, say: Say) -> None:
-            house = (sources.wheelhouse or wheelhouse_of(lock, say)) if push else None
+            house = wheelhouse_of(lock, sources.wheelhouse).fetched(say) if push else None
             bring_wheels(shell, lock, say, pushed=house, index_url=shell.host.vars.get("eyas_index_url"))
 
         return bring
@@ -176,7 +180,7 @@ class Distribution:
                     sources,
                     targets,
                     lambda source, target: self._copy(key, one.goods, source, target),
-                    forks=self.hands.options.forks,
+                    forks=min(max(self.hands.options.forks, WIDTH), len(targets)),
                 )
             finally:
                 self._sweep(key.name)

@@ -55,11 +55,11 @@ class Rollout:
     def _recall(self) -> None:
         """Results of hosts the journal has an end for, and of those the plan has nothing to do on."""
         phases = self.record.phases
+        last = {e["host"]: e for e in self.record.events if "host" in e}
         for m in self.plan.members:
             phase = phases.get(m.name)
             if phase in {"done", "rolled-back", "failed", "kept"}:
-                last = next(e for e in reversed(self.record.events) if e.get("host") == m.name)
-                self.book.recall(m, phase, str(last.get("why", "")))
+                self.book.recall(m, phase, str(last[m.name].get("why", "")))
             elif m.state == "same":
                 self.book.recall(m, "ok")
 

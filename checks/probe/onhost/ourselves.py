@@ -1,13 +1,12 @@
 """What eyas left on this host: folders, environments, releases, weights, lock, managed files, user."""
 
 import grp
-import hashlib
 import json
 import os
 import pwd
 import stat
 
-from .base import Look, LookFailed, attempt, missing, reason
+from .base import Look, LookFailed, attempt, digest, missing, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ def collect(look: Look) -> "dict[str, Any]":
         "current": attempt(_current, look),
         "lock_holder": attempt(_lock, look),
         "releases": attempt(_releases, look),
+        "reviews": attempt(_reviews, look),
         "uv": attempt(_uv, look),
         "envs": attempt(_envs, look),
         "weights": attempt(_weights, look),
@@ -66,6 +66,13 @@ def _lock(look: Look) -> "Any":
     return attempt(_json, look, STATE + "/lock/owner.json")
 
 
+def _reviews(look: Look) -> "dict[str, Any]":
+    """What the host's own review measured last, by deployment; empty where none is installed."""
+    base = STATE + "/review"
+    there = [n for n in look.names(base) if look.exists(base + "/" + n + "/latest.json")]
+    return {n: attempt(_json, look, base + "/" + n + "/latest.json") for n in there}
+
+
 def _uv(look: Look) -> "list[str]":
     """Versions of uv that were brought along, as /opt/eyas/uv/VERSION/uv."""
     return [n for n in look.names(ROOT + "/uv") if look.exists(ROOT + "/uv/" + n + "/uv")]
@@ -96,7 +103,7 @@ def _release(look: Look, name: str) -> "dict[str, Any]":
     )
     proven = look.exists(STATE + f"/releases/{name}/proof.json")
     kept = {k: told[k] for k in keep if k in told}
-    return dict(kept, id=name, complete=True, proven=proven, sha256=_sha256(look, path))
+    return dict(kept, id=name, complete=True, proven=proven, sha256=digest(look, path))
 
 
 def _envs(look: Look) -> "list[dict[str, Any]]":
@@ -191,9 +198,4 @@ def _file(look: Look, path: str) -> "dict[str, Any] | None":
         raise LookFailed(f"{path} is not a regular file")
     if seen.st_size > LARGEST_FILE:
         raise LookFailed(f"{path} is larger than any file eyas writes")
-    return dict(_owner(seen), sha256=_sha256(look, path), bytes=seen.st_size)
-
-
-def _sha256(look: Look, path: str) -> str:
-    with open(look.path(path), "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
+    return dict(_owner(seen), sha256=digest(look, path), bytes=seen.st_size)

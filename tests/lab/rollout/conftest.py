@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.conftest import MakeLab
-from tests.lab.rollout.fleet import Fleet
+from tests.lab.rollout.hubfleet import Fleet
 
 
 @pytest.fixture(scope="session")

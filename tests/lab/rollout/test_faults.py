@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.lab.hosts import Lab
-from tests.lab.rollout.fleet import HUB_MODEL, Fleet
+from tests.lab.rollout.hubfleet import HUB_MODEL, Fleet
 from tests.lab.rollout.running import Run, statuses
 
 pytestmark = pytest.mark.lab

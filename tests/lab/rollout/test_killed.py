@@ -7,7 +7,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from tests.lab.rollout.fleet import Fleet
+from tests.lab.rollout.hubfleet import Fleet
 from tests.lab.rollout.running import Run, statuses
 
 pytestmark = pytest.mark.lab

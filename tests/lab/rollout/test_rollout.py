@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.rollout.fleet import HUB_MODEL, Fleet
+from tests.lab.rollout.hubfleet import HUB_MODEL, Fleet
 from tests.lab.rollout.running import statuses
 
 pytestmark = pytest.mark.lab
