@@ -49,7 +49,7 @@ class Bring:
         have = set(self.state.envs)
         if self.lock.id[:16] in have:
             return []
-        return plan_environment(self._environment(self.lock, say), have, set(self.state.uv), say)
+        return plan_environment(self._environment(self.lock), have, set(self.state.uv), say)
 
     def _package(self) -> list[Change]:
         row, found = load_routers().haproxy, self.state.package
@@ -59,7 +59,7 @@ class Bring:
         _new_enough(found, row.oldest, self.host.name)
         return []
 
-    def _environment(self, lock: WheelLock, say: Say) -> EnvWant:
+    def _environment(self, lock: WheelLock) -> EnvWant:
         import uv  # noqa: PLC0415 - only to find its binary
 
         glibc = lock.target.glibc or "2.17"
