@@ -14,18 +14,21 @@ __all__ = ["note_switch", "read_audit", "served_for_good"]
 _LAST = 2000
 
 
-_APPEND = 'mkdir -p "$(dirname "$1")"; printf "%s\\n" "$2" >>"$1"; sync "$1"'
+_APPEND = 'mkdir -p "$(dirname "$1")" && printf "%s\\n" "$2" >>"$1" && sync "$1"'
 
 
-def note_switch(shell: Shell, deployment: str, release: str, *, bench: bool = False) -> None:
+def note_switch(
+    shell: Shell, deployment: str, release: str, *, must: bool = True, bench: bool = False
+) -> None:
     """Write the line, on disk before the switch; the time is the operator's clock.
 
+    Without ``must`` a line that can't be written stops nothing: on the way back to a release that serves.
     ``bench``: served for a while only, so it is never what a host goes back to.
     """
     who = f"{getpass.getuser()}@{socket.gethostname()}"
     words = {"event": "bench" if bench else "serve", "deployment": deployment, "release": release}
     line = json.dumps({"time": round(time.time(), 3), "who": who, **words})
-    shell.run(("sh", "-c", _APPEND, "sh", layout.AUDIT, line), timeout=30)
+    shell.run(("sh", "-c", _APPEND, "sh", layout.AUDIT, line), timeout=30, check=must)
 
 
 def read_audit(shell: Shell) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from inventory.errors import ChangeFailed
 from provision import layout
 from provision.change import Change
 from provision.programs import program
-from provision.shell import Shell
+from provision.shell import Result, Shell
 from provision.wheelhouse import Wheelhouse
+from provision.wheels import WHOLE
 
 __all__ = ["EnvWant", "plan_environment"]
 
@@ -82,18 +83,18 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
     env = layout.env_dir(want.lock_id)
     lock = f"{layout.ROOT}/locks/{want.lock_id[:16]}.txt"
     shell.write(lock, want.lock_text.encode())
-    source: tuple[str, ...] = ("--default-index", want.index_url) if want.index_url else ()
     house = layout.wheelhouse_dir(want.lock_id)
-    if want.wheelhouse:
+    copied = shell.run(("test", "-f", f"{house}/{WHOLE}"), timeout=20, check=False).ok  # by a rollout
+    if want.wheelhouse and not copied:
         shell.push(want.wheelhouse.fetched(say), house, on_line=lambda line: say(f"wheels: {line.strip()}"))
-        source = ("--offline", "--no-index", "--find-links", house)
-    got = shell.run(
-        ("sh", "-s", "--", env, want.python, uv, lock, layout.WORK, *source),
-        timeout=_INSTALL_S,
-        stdin=program("build_env.sh"),
-        on_line=lambda line: say(line.removeprefix("eyas: ")),
-        check=False,
-    )
+    offline = ("--offline", "--no-index", "--find-links", house)
+    index = ("--default-index", want.index_url) if want.index_url else ()
+    got = _build(shell, want, (env, uv, lock), offline if copied or want.wheelhouse else index, say)
+    if copied and not got.ok:
+        shell.run(("rm", "-rf", "--", house), timeout=300)
+        if not want.wheelhouse:
+            say("the copied wheels do not install; asking the index")
+            got = _build(shell, want, (env, uv, lock), index, say)
     if not got.ok:
         why = f"timed out after {_INSTALL_S} s" if got.exit in {124, 137} else got.tail()
         hint = next((h for words, h in _SAID if re.search(words, got.stderr, re.IGNORECASE)), "")
@@ -101,8 +102,26 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
     new = layout.new_env_dir(want.lock_id)
     _prove(shell, want, new)
     shell.run(("python3", "-", new, env), timeout=600, stdin=program("place_env.py"))
-    if want.wheelhouse:
+    if copied or want.wheelhouse:
         shell.run(("rm", "-rf", "--", house), timeout=300)
+
+
+def _build(
+    shell: Shell,
+    want: EnvWant,
+    where: tuple[str, str, str],
+    source: tuple[str, ...],
+    say: Callable[[str], None],
+) -> Result:
+    """``where``: the environment, uv, the lock's file; ``source``: uv's options that say where wheels are."""
+    env, uv, lock = where
+    return shell.run(
+        ("sh", "-s", "--", env, want.python, uv, lock, layout.WORK, *source),
+        timeout=_INSTALL_S,
+        stdin=program("build_env.sh"),
+        on_line=lambda line: say(line.removeprefix("eyas: ")),
+        check=False,
+    )
 
 
 def _prove(shell: Shell, want: EnvWant, env: str) -> None:

@@ -25,12 +25,18 @@ _GONE_S = 60
 
 
 @contextlib.contextmanager
-def host_lock(shell: Shell, what: str) -> Iterator[Session]:
+def host_lock(shell: Shell, what: str, *, run: str = "") -> Iterator[Session]:
     """Hold the host's lock for the block. Raises LockHeld naming the owner, since when and for what.
 
-    The session is handed out: when it is closed before the block ends, the lock is lost.
+    The session is handed out: when it is closed before the block ends, the lock is lost. ``run`` names a run
+    of which only one process can be alive: a session that it left behind gives the lock up at once.
     """
-    who = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "since": time.time(), "what": what}
+    who = {
+        "who": f"{getpass.getuser()}@{socket.gethostname()}",
+        "since": time.time(),
+        "what": what,
+        "run": run,
+    }
     argv = (
         "python3",
         "-c",

@@ -64,8 +64,8 @@ def _why(s: ServiceState) -> str:
     return ", ".join(text for text, true in reasons.items() if true)
 
 
-#: activate.sh: the new release failed and the former serves again, or does not.
-_RESTORED, _NOT_RESTORED = 76, 77
+#: activate.sh: the new release failed and the former serves again, or does not; or nothing was touched.
+_RESTORED, _NOT_RESTORED, _UNTOUCHED = 76, 77, 78
 
 
 def activate(
@@ -94,7 +94,7 @@ def _activate(
 ) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
-    note_switch(shell, deployment, release, bench=why == "bench")
+    note_switch(shell, deployment, release, must=bool(former), bench=why == "bench")
     return shell.run(
         ("sh", "-s", "--", *where, former, why), timeout=wait, stdin=program("activate.sh"), check=False
     )
@@ -102,6 +102,8 @@ def _activate(
 
 def _failure(shell: Shell, deployment: str, got: Result, explain: Explain) -> Explained:
     """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
+    if got.exit == _UNTOUCHED:
+        return f"nothing was touched: the switch could not be written to the host's disk\n{got.tail(3)}", ()
     marked = [line.split() for line in got.stdout.splitlines() if line.startswith("eyas-failed ")]
     text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
     said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +46,8 @@ _WRITE = (
 _WANTS_PASSWORD = 97
 _SYSTEM_KNOWN = Path("/etc/ssh/ssh_known_hosts")
 _KILL_AFTER = 2
-_LINK_LOST_S = 45
+#: Where ssh's own configuration says nothing: a question every 15 s, three without an answer are the end.
+_ALIVE_S, _ALIVE_MAX = 15, 3
 
 
 class _Relays:
@@ -175,14 +176,23 @@ def _target(host: Host, options: SshOptions) -> _Target:
     return _Target(host, config, opts, str(Path(str(key)).expanduser()) if key else None)
 
 
-def _tune(connection: Connection) -> None:
-    connection.transport.set_keepalive(15)
+def _alive(config: Mapping[str, Any]) -> tuple[int, int]:
+    """What ssh calls ServerAliveInterval (seconds; 0 means ours) and ServerAliveCountMax."""
+    found = []
+    for key, ours in (("serveraliveinterval", _ALIVE_S), ("serveralivecountmax", _ALIVE_MAX)):
+        text = str(config.get(key, ""))
+        found.append(int(text) if text.isdigit() and int(text) > 0 else ours)
+    return found[0], found[1]
+
+
+def _tune(connection: Connection, every: int = _ALIVE_S, patience: int = _ALIVE_MAX) -> None:
+    connection.transport.set_keepalive(every)
     sock = connection.transport.sock
     if isinstance(sock, socket.socket):
         # Nagle plus delayed ACK costs 35 ms a command.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, every * patience * 1000)
 
 
 _Stamp = tuple[int, int]
@@ -322,7 +332,7 @@ class SshShell:
         with self._errors(known, host.address, host.port, host.user):
             _trust(connection, known, self._options.accept_new_host_keys)
             connection.open()
-        _tune(connection)
+        _tune(connection, *_alive({**found, **{k.lower(): v for k, v in t.options.items()}}))
         self._connection = connection
 
     def _open_relay(self, relay: Connection, known: Path) -> None:

@@ -21,7 +21,7 @@ from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
 from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
-from provision.wheelhouse import Wheelhouse
+from provision.wheelhouse import wheelhouse_of
 
 __all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
 
@@ -193,9 +193,7 @@ def _env_want(
 
     house = None
     if d.wheels_from == "push" and lock.id[:16] not in complete_envs(facts):
-        glibc = lock.target.glibc or "2.39"
-        minor = int(glibc.split(".")[1])
-        house = Wheelhouse(lock.id, lock.text, lock.target.python_tag, minor, own=sources.wheelhouse)
+        house = wheelhouse_of(lock, sources.wheelhouse)
     return EnvWant(
         lock_id=lock.id,
         lock_text=lock.text,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inventory.errors import CheckRefused
+from inventory.locks import WheelLock
 
-__all__ = ["Wheelhouse"]
+__all__ = ["Wheelhouse", "wheelhouse_of"]
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -71,6 +72,12 @@ class Wheelhouse:
                 ) from e
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def wheelhouse_of(lock: WheelLock, own: Path | None = None) -> Wheelhouse:
+    """For the Python and glibc that the lock is made for."""
+    minor = int((lock.target.glibc or "2.39").split(".")[1])
+    return Wheelhouse(lock.id, lock.text, lock.target.python_tag, minor, own=own)
 
 
 def _download(

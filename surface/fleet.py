@@ -21,6 +21,7 @@ ROUTER = "Host of `invoke router` that drains and restores them. Default: eyas_r
         "restore": "Command run here after it, also after a rollback.",
         "router": ROUTER,
         "drain-timeout": "Seconds in which requests in flight must have ended.",
+        "back-timeout": "Seconds to wait for a host that was lost in its switch.",
         "ttft-tolerance": "How much later the first token may come, in percent of the host's own baseline.",
         "speed-tolerance": "How many percent fewer tokens/s are still green.",
         "acceptance-tolerance": "How many percent fewer accepted draft tokens are still green.",
@@ -45,6 +46,7 @@ def rollout(
     restore: str = "",
     router: str = "",
     drain_timeout: float = 300.0,
+    back_timeout: float = 300.0,
     ttft_tolerance: float = 50.0,
     speed_tolerance: float = 25.0,
     acceptance_tolerance: float = 15.0,
@@ -69,7 +71,7 @@ def rollout(
     hosts = [] if resume or rollout_id else select(limit, inventory, "--limit")
     options = Options(
         canary, serial, max_fail, pause, forks, ttft_tolerance, speed_tolerance, acceptance_tolerance,
-        drain, restore, drain_timeout, router=front_of(router, hosts, inventory),
+        drain, restore, drain_timeout, back_timeout, router=front_of(router, hosts, inventory),
     )  # fmt: skip
     flags = Flags(
         check=check,
@@ -252,12 +254,12 @@ def drift(
     positional=["action"],
     help={
         **LIMIT,
-        "action": "status | release",
+        "action": "status (default) | release",
     },
 )
 def fleet_lock(
     c: Context,
-    action: str,
+    action: str | None = None,
     limit: str | None = None,
     inventory: str | None = None,
     accept_new_host_keys: bool = False,

@@ -30,8 +30,8 @@ ACTIONS = ("install", "status", "drain", "restore")
 )
 def router(
     c: Context,
-    action: str,
-    name: str,
+    action: str | None = None,
+    name: str | None = None,
     host: str | None = None,
     limit: str | None = None,
     inventory: str | None = None,
@@ -70,7 +70,7 @@ def router(
             raise UsageError(
                 f"{action} takes no --limit and no --check", hint=f"invoke router {action} --help"
             )
-        return made.act(action, name, front, flags, patience_s=timeout)
+        return made.act(action, name or "", front, flags, patience_s=timeout)
     if name:
         raise UsageError(f"install takes no {name!r}", hint="the backends: --limit PATTERN")
     ask = made.Ask(kind, port, listen, deployment, push_wheels)

@@ -4,22 +4,33 @@
 # does not), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
 # cut off leaves its former release noted; the next switch knows it from there.
 # A switch that is no part of a bench ("bench" as the last word) leaves no way back to what was before one.
+# Both ways are written out before the first step (exit 78: they can't be, nothing was touched): a disk that
+# fills up meanwhile can't keep the former release from coming back.
 set -e
 trap '' PIPE HUP
 
+# stage RELEASE WAY: its units and its link, complete and on disk under names that nothing reads.
+stage() {
+    for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
+        temp=/etc/systemd/system/.$file.$2
+        cat "$1/$file" >"$temp" && chmod 0644 "$temp" && sync "$temp" || return 1
+    done
+    mkdir -p "$(dirname "$link")" && ln -sfn "$1" "$noted.$2"
+}
+
+# point WAY: only renames.
 point() {
     for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
-        temp=$(mktemp "/etc/systemd/system/.$file.XXXXXX") &&
-            cat "$1/$file" >"$temp" &&
-            chmod 0644 "$temp" &&
-            sync "$temp" &&
-            mv -f -T "$temp" "/etc/systemd/system/$file" || { rm -f "$temp"; return 1; }
+        mv -f -T "/etc/systemd/system/.$file.$1" "/etc/systemd/system/$file" || return 1
     done
-    mkdir -p "$(dirname "$link")" &&
-        rm -f "$link.new" &&
-        ln -s "$1" "$link.new" &&
-        mv -T "$link.new" "$link" &&
-        sync "$(dirname "$link")"
+    mv -T "$noted.$1" "$link" && sync "$(dirname "$link")"
+}
+
+unstage() {
+    for way in new back; do
+        rm -f "/etc/systemd/system/.$unit.service.$way" "/etc/systemd/system/.$unit-health.service.$way" \
+            "/etc/systemd/system/.$unit-health.timer.$way" "$noted.$way"
+    done
 }
 
 # Drop-ins of this unit are drift: kept where nothing reads them.
@@ -51,8 +62,12 @@ main() {
     [ "$former" = noted ] && former=$(readlink "$noted" 2>/dev/null || true)
     [ -f "$former/release.json" ] && [ "$former" != "$release" ] || former=
     mkdir -p /var/lib/eyas/former
-    [ -z "$former" ] || ln -sfn "$former" "$noted"
-    if serve "$release"; then
+    { [ -z "$former" ] || { ln -sfn "$former" "$noted" && stage "$former" back; }; } && stage "$release" new || {
+        unstage
+        exit 78
+    }
+    if serve new; then
+        unstage
         rm -f "$noted"
         [ "${5:-}" = bench ] || rm -f "/var/lib/eyas/bench/$(basename "$link").json"
         exit 0
@@ -60,7 +75,8 @@ main() {
     # The journal of this start, for whoever explains the failure.
     echo "eyas-failed $(systemctl show -P InvocationID "$unit.service")" || true
     [ -n "$former" ] || exit 1
-    serve "$former" || exit 77
+    serve back || exit 77
+    unstage
     rm -f "$noted"
     exit 76
 }

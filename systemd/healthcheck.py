@@ -1,6 +1,7 @@
 """The health timer's program: a real completion, and with speculation a look that drafts are still made.
 
-Prints one JSON line (the journal keeps it) and exits 1 when the endpoint does not do its job.
+Prints one JSON line (the journal keeps it) and exits 1 when the endpoint does not do its job. Its argument,
+if any, is how many seconds the completion may take.
 """
 
 import json
@@ -12,10 +13,10 @@ from endpoint import Down, Release, completion, counters
 PROMPT = "Count on: one two three four five six seven eight nine ten eleven twelve one two three four"
 
 
-def check(release):
+def check(release, patience):
     before = counters(release)
     start = time.monotonic()
-    _, usage = completion(release, PROMPT, max_tokens=16, timeout=release.timeouts["probe_s"] * 3)
+    _, usage = completion(release, PROMPT, max_tokens=16, timeout=patience)
     seconds = time.monotonic() - start
     after = counters(release)
     result = {"ok": True, "seconds": round(seconds, 3), "tokens": usage["completion_tokens"]}
@@ -31,7 +32,8 @@ def check(release):
 
 def main():
     try:
-        result = check(Release())
+        release = Release()
+        result = check(release, float(sys.argv[1]) if len(sys.argv) > 1 else release.timeouts["probe_s"] * 3)
     except Down as e:
         result = {"ok": False, "why": str(e)}
     print(json.dumps(dict(result, eyas="health")), flush=True)

@@ -71,21 +71,34 @@ def process(release):
 
 
 def limits(release, pid):
-    """The unit's own limits against those the process really has."""
+    """The unit's own limits against those the process really has.
+
+    A host whose init may not raise limits (a container) gives what it has itself: that is how the host is,
+    and no drift.
+    """
     names = {
         "LimitNOFILE": "Max open files",
         "LimitMEMLOCK": "Max locked memory",
         "LimitCORE": "Max core file size",
     }
     unit = pathlib.Path("/etc/systemd/system/eyas-%s.service" % release["deployment"]).read_text()
-    have = pathlib.Path("/proc/%d/limits" % pid).read_text()
+    have, most = (pathlib.Path("/proc/%s/limits" % p).read_text() for p in (pid, 1))
     out = []
     for name, title in names.items():
         wanted = re.search(r"^%s=(\S+)" % name, unit, re.MULTILINE)
-        real = re.search(r"^%s\s+(\S+)" % title, have, re.MULTILINE)
-        if wanted and real and wanted.group(1).replace("infinity", "unlimited") != real.group(1):
+        real, ceiling = (re.search(r"^%s\s+(\S+)\s+(\S+)" % title, t, re.MULTILINE) for t in (have, most))
+        if not wanted or not real or wanted.group(1).replace("infinity", "unlimited") == real.group(1):
+            continue
+        if not (bound_init() and ceiling and real.group(2) == ceiling.group(2)):
             out.append("%s is %s, the unit says %s" % (title.lower(), real.group(1), wanted.group(1)))
     return out
+
+
+def bound_init():
+    """Whether the host's first process lacks CAP_SYS_RESOURCE (bit 24)."""
+    status = pathlib.Path("/proc/1/status").read_text()
+    found = re.search(r"^CapEff:\s+([0-9a-f]+)", status, re.MULTILINE)
+    return bool(found) and not int(found.group(1), 16) & (1 << 24)
 
 
 def main_pid(unit):

@@ -62,6 +62,13 @@ def test_every_task_explains_itself(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_word_can_be_given(name: str) -> None:
+    """Invoke takes a word only for an argument without a value; with a default it would be a task's name."""
+    words = [a for a in Collection.from_module(tasks)[name].get_arguments() if a.positional]
+    assert [a.name for a in words if a.value is not None] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_option_is_usage(run: Run, name: str) -> None:
     code, out, err = run(name, "--no-such-option", "--json")
     assert code == 2

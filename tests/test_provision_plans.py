@@ -142,9 +142,9 @@ def lock(tmp_path: Path) -> Iterator[Any]:
     ]
     started: list[subprocess.Popen[str]] = []
 
-    def start(who: str) -> tuple[subprocess.Popen[str], str]:
+    def start(who: str, run: str = "") -> tuple[subprocess.Popen[str], str]:
         p = subprocess.Popen(
-            [*argv, who, "30", str(tmp_path / "work")],
+            [*argv, json.dumps({"who": who, "run": run}), "30", str(tmp_path / "work")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(p)
@@ -162,7 +162,7 @@ def test_one_operator_at_a_time_and_a_gone_one_holds_nothing(lock: Any) -> None:
     first, said = lock("me")
     assert said == "mine"
     second, said = lock("you")
-    assert said == "held me"
+    assert json.loads(said.removeprefix("held "))["who"] == "me"
     assert second.wait(5) == 75
     first.stdin.close()
     assert first.wait(5) == 0
@@ -172,6 +172,27 @@ def test_one_operator_at_a_time_and_a_gone_one_holds_nothing(lock: Any) -> None:
     third.kill()
     third.wait()
     assert lock("fourth")[1] == "mine"
+
+
+@pytest.mark.process
+def test_a_run_takes_over_its_own_lock_and_no_other(lock: Any) -> None:
+    """Its link was down: the host doesn't know yet that the old session is dead."""
+    first, said = lock("me", "rollout 1")
+    assert said == "mine"
+    assert lock("me", "rollout 2")[1].startswith("held ")
+    assert lock("me")[1].startswith("held ")
+    again, said = lock("me", "rollout 1")
+    assert said == "mine"
+    assert first.wait(5) == -9
+    assert again.poll() is None
+
+
+@pytest.mark.process
+def test_a_lock_is_held_where_nobody_can_write(lock: Any, tmp_path: Path) -> None:
+    (tmp_path / "owner.json.new").mkdir()
+    _, said = lock("me")
+    assert said == "mine"
+    assert lock("you")[1] == "held {}"
 
 
 @pytest.mark.process

@@ -18,10 +18,11 @@ from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
 from provision.rollout.crew import HostCrew
+from provision.rollout.ends import Ending
 from provision.rollout.fleetlock import fleet_lock
 from provision.rollout.former import resolve_rollback
 from provision.rollout.hooks import check_hook
-from provision.rollout.loop import Ending, Rollout
+from provision.rollout.loop import Rollout
 from provision.rollout.plan import Member, Options, Plan, host_words
 from provision.rollout.record import Record, newest_unfinished
 from provision.rollout.resolve import failed_member, resolve_member
@@ -100,6 +101,8 @@ class _Run:
     def anew(self, kind: str, blanks: list[Member]) -> int:
         left = newest_unfinished(self.ask.fleet)
         if left and left.in_flight and not self.ask.flags.check:
+            with fleet_lock(self.ask.fleet, "a look at what was left"):
+                pass  # LockHeld: that run isn't over
             raise CheckRefused(
                 f"{left.plan.kind} {left.plan.id} left {', '.join(left.in_flight)} between two releases",
                 hint="invoke rollout --resume",

@@ -4,7 +4,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -28,6 +28,8 @@ __all__ = ["HostCrew"]
 Say = Callable[[str, str], None]
 Resolver = Callable[[Shell, Member, Callable[[str], None]], Member]
 _HEALTH_S = 200
+#: For 16 tokens of a host that has just become ready and that nobody else uses yet.
+_ANSWER_S = 30
 
 
 @dataclass
@@ -81,7 +83,7 @@ class HostCrew:
         shell = self.shell(host)
         hand = self._hands[host.name]
         if hand.lock is None:
-            hand.lock = hand.stack.enter_context(host_lock(hand.shell, self.what))
+            hand.lock = hand.stack.enter_context(host_lock(hand.shell, self.what, run=self.what))
         elif hand.lock.closed:
             shell.run(("true",), timeout=20, sudo=False)  # HostUnreachable when it is the link that is gone
             raise LockHeld(
@@ -115,21 +117,26 @@ class HostCrew:
             else:
                 return
 
+    def note(self, event: str, **words: object) -> None:
+        """One line in the rollout's journal."""
+        self.converge.journal.write(event, **words)
+
     @contextlib.contextmanager
-    def _at(self, member: Member) -> Any:
+    def at(self, member: Member) -> Iterator[Shell]:
         """The host's shell with our lock; a connection that broke is dropped, so that the next one is new."""
         host = member.as_host()
         try:
             self.take(host)
             yield self.shell(host)
-        except HostUnreachable:
-            self._drop(host.name)
+        except HostUnreachable as e:
+            if e.host in {None, "", host.name}:
+                self._drop(host.name)
             raise
 
     # ---- what the loop asks for
 
     def resolve(self, member: Member) -> Member:
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             return self.resolver(shell, member, self._for(member))
 
     def spread(self, members: list[Member], fleet: list[Member]) -> None:
@@ -139,7 +146,7 @@ class HostCrew:
         """``until_weights``: stop before the first change that moves weights."""
         if not member.changes:
             return
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             d, say = member.as_deployment(), self._for(member)
             facts = look(shell, d, self.converge)
             want = want_for(shell.host, d, facts, self.converge.sources, say)
@@ -161,7 +168,7 @@ class HostCrew:
                 change.apply(shell)
 
     def ready(self, member: Member) -> None:
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             name = _name(member)
             argv = ("sh", "-c", 'readlink -- "$1"; [ -f "$2" ]', "sh")
             link, file = layout.current_link(name), f"{layout.release_dir(member.want)}/release.json"
@@ -183,7 +190,7 @@ class HostCrew:
             self._hook(self.options.drain, member)
         elif not self.router:
             return
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             link = layout.current_link(_name(member))
             argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(_name(member))}", "python3", "-sE", "-")
             patience = self.options.drain_s
@@ -215,7 +222,7 @@ class HostCrew:
         run_hook(command, member.as_host(), _name(member), port)
 
     def serve(self, member: Member, release: str) -> None:
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             if release == member.former and release != member.want and _serves(shell, _name(member), release):
                 return  # the host itself has put it back
             self._for(member)(f"serving release {release}")
@@ -234,7 +241,7 @@ class HostCrew:
                 raise ChangeFailed(why, host=member.name, findings=e.findings) from e
 
     def gate(self, member: Member, release: str, baseline: str | None) -> Verdict:
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             say = self._for(member)
             say("deep health")
             if why := _deep_health(shell, _name(member)):
@@ -258,7 +265,7 @@ class HostCrew:
         return Tolerance(o.ttft_percent, o.speed_percent, o.acceptance_percent)
 
     def withdraw(self, member: Member) -> None:
-        with self._at(member) as shell, contextlib.suppress(ChangeFailed):
+        with self.at(member) as shell, contextlib.suppress(ChangeFailed):
             service.put_back(shell, _name(member), None, member.timeout_start_s, "")
 
     def _for(self, member: Member) -> Callable[[str], None]:
@@ -283,7 +290,7 @@ def _deep_health(shell: Shell, deployment: str) -> str:
     """Why the served release is not well, or nothing: its own health program, run now."""
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
     path = f"{layout.current_link(deployment)}/healthcheck.py"
-    got = shell.run((*env, "python3", "-sE", path), timeout=_HEALTH_S, check=False)
+    got = shell.run((*env, "python3", "-sE", path, str(_ANSWER_S)), timeout=_HEALTH_S, check=False)
     try:
         told = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from provision.rollout.batches import batches
-from provision.rollout.loop import Ending
+from provision.rollout.ends import Ending
 from provision.rollout.plan import Member, Plan
 
 __all__ = ["estimated_minutes", "show_plan", "show_recap"]

@@ -18,7 +18,7 @@ class Copied(Enum):
     SOURCE = "source failed"
     #: What arrived was wrong and has been removed: fetched again, from another source if there is one.
     CORRUPT = "corrupt"
-    #: The target itself can't take it.
+    #: The target can't take it now; it has another turn when the others had theirs.
     TARGET = "target failed"
 
 
@@ -70,9 +70,10 @@ class Tree:
         if result is Copied.OK:
             self._add(target)
             return
-        self._avoid.setdefault(target, set()).add(source)
+        if result is not Copied.TARGET:
+            self._avoid.setdefault(target, set()).add(source)
         self._tries[target] += result is not Copied.SOURCE
-        if result is Copied.TARGET or self._tries[target] >= self.attempts:
+        if self._tries[target] >= self.attempts:
             self.failed.add(target)
         else:
             self.waiting[target] = None

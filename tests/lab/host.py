@@ -116,6 +116,12 @@ class LabHost:
             )
         return done
 
+    def popen(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
+        """Start as root inside the host, not through SSH; its output can be read while it runs."""
+        return subprocess.Popen(
+            self.enter_argv(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+
     def ssh(
         self, argv: Sequence[str], *, timeout: float = 60, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:

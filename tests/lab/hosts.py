@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ class Lab:
         if not path.exists():
             raise UsageError(f"no lab {name!r}", hint="invoke lab up --hosts 2")
         known = json.loads(path.read_text())
-        specs = {spec["name"]: HostSpec(**spec) for spec in known["hosts"]}
+        ours = {f.name for f in fields(HostSpec)}  # another checkout's lab may know more
+        kept = [{k: v for k, v in spec.items() if k in ours} for spec in known["hosts"]]
+        specs = {spec["name"]: HostSpec(**spec) for spec in kept}
         return cls(name, known["index"], known["release"], specs)
 
     @classmethod

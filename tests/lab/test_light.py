@@ -118,7 +118,7 @@ class _Crew(HostCrew):
         self.take(member.as_host())
 
     def serve(self, member: Member, release: str) -> None:
-        with self._at(member) as shell:
+        with self.at(member) as shell:
             shell.write("/var/lib/eyas/served", release.encode())
 
     def gate(self, member: Member, release: str, baseline: str | None) -> Verdict:

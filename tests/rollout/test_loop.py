@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inventory.errors import ChangeFailed, EyasError, HostUnreachable
+from provision.rollout.ends import Ending
 from provision.rollout.gate import Verdict
-from provision.rollout.loop import Ending, Rollout
+from provision.rollout.loop import Rollout
 from provision.rollout.plan import Member, Options, Plan
 from provision.rollout.record import Record, newest_unfinished
 

@@ -1,17 +1,18 @@
-"""Fixtures: `fleet` (four lab hosts that serve a first release of the stand-in engine)."""
+"""Fixtures: `fleet` (four lab hosts that serve a first release of the stand-in engine), healed after each."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.lab.conftest import MakeLab
-from tests.lab.rollout.fleet import Fleet
+from tests.lab.rollout.hubfleet import Fleet
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fleet(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     lab = make_lab([f"gpu{n:02}" for n in range(1, 5)], profile="rtx4090x1")
     try:
-        yield Fleet(lab, tmp_path_factory.mktemp("fleet"))
+        with Fleet.open(lab, tmp_path_factory.mktemp("fleet")) as opened:
+            yield opened
     finally:
         lab.down()

@@ -1,165 +1,193 @@
-"""Rollouts of real hosts, in the order of a fleet's life; each test says what every host serves after it."""
+"""A fleet's life, in its order; each test says what every host serves after it."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.lab.rollout.fleet import LOOSE, Fleet
+from tests.lab.rollout.hubfleet import HUB_MODEL, Fleet
+from tests.lab.rollout.running import statuses
 
 pytestmark = pytest.mark.lab
 
 
-def statuses(document: dict[str, object]) -> dict[str, str]:
-    hosts = document["hosts"]
-    assert isinstance(hosts, list)
-    return {h["host"]: h["status"] for h in hosts}
-
-
-def test_good_rollout_of_four_hosts(fleet: Fleet) -> None:
-    code, document, log = fleet.rollout("one", "--serial", "100%")
+def test_the_first_rollout_takes_everything_over_the_wan_once(fleet: Fleet) -> None:
+    """Four hosts, one model's and one wheelhouse's worth of bytes; the others copy from their neighbours."""
+    code, document, log = fleet.first
     assert code == 0, log
     assert statuses(document) == dict.fromkeys(fleet.names, "done")
     assert fleet.served() == dict.fromkeys(fleet.names, "one")
-    again = fleet.rollout("one")
-    assert (again[0], statuses(again[1])) == (0, dict.fromkeys(fleet.names, "ok"))
+    one_model = (fleet.home / "models/eyas-lab/target/model.safetensors").stat().st_size
+    wheels = sum(f.stat().st_size for f in fleet.standin.dir.glob("*.whl"))
+    assert HUB_MODEL < fleet.sent["target/.*safetensors"] == one_model
+    assert fleet.sent["/files/"] == wheels
+    assert log.count("copied to 3 hosts") == 3
+    assert fleet.keys_left() == ""
 
 
-def test_canary_with_half_the_acceptance_goes_back(fleet: Fleet) -> None:
-    fleet.fault("gpu01", "half", acceptance=0.35)
-    code, document, log = fleet.rollout("half")
+def test_a_clean_fleet_has_no_drift_and_no_locks(fleet: Fleet) -> None:
+    code, document, log = fleet.run("drift", "--limit", "gpu", "--detailed-exitcode")
+    assert code == 0, (document, log)
+    assert [(h["differences"], h["pending"], h["unseen"], h["outlier"]) for h in document["hosts"]] == [
+        ([], [], [], "")
+    ] * 4
+    code, document, log = fleet.run("fleet-lock", "status", "--limit", "gpu")
+    assert (code, document["here"], [h["holder"] for h in document["hosts"]]) == (0, None, [None] * 4), log
+
+
+def test_canaries_that_serve_worse_go_back(fleet: Fleet) -> None:
+    """One drafts half as well; one answers /health and its first completion, then hangs on completions."""
+    engines: dict[str, dict[str, Any]] = {
+        "gpu01": {"acceptance": 0.35},
+        "gpu02": {"fault": "hang", "after_requests": 1},
+    }
+    words = ("--canary", "2", "--max-fail", "2")
+    code, document, log = fleet.rollout("bad", *words, engines=engines).wait()
     assert code == 6, log
-    assert statuses(document) == {"gpu01": "rolled-back", **dict.fromkeys(fleet.names[1:], "untouched")}
-    assert "accepted" in str(document["hosts"])
+    went = {"gpu01": "rolled-back", "gpu02": "rolled-back", "gpu03": "untouched", "gpu04": "untouched"}
+    assert statuses(document) == went
+    why = {h["host"]: h["why"] for h in document["hosts"]}
+    assert "accepted" in why["gpu01"]
+    assert "deep health" in why["gpu02"]
     assert fleet.served() == dict.fromkeys(fleet.names, "one")
 
 
-def test_canary_that_hangs_on_completions_goes_back(fleet: Fleet) -> None:
-    """It answers /health and even the first completion, so it becomes ready."""
-    fleet.fault("gpu01", "hang", fault="hang", after_requests=1)
-    code, document, log = fleet.rollout("hang")
-    assert code == 6, log
-    assert "deep health" in str(document["hosts"])
-    assert fleet.served() == dict.fromkeys(fleet.names, "one")
-
-
-@pytest.mark.parametrize(
-    ("event", "version"), [("switching", "two"), ("done", "three"), ("rolling-back", "bad")]
-)
-def test_operator_killed_then_resumed(fleet: Fleet, event: str, version: str) -> None:
-    former = set(fleet.served().values())
-    assert len(former) == 1
-    if version == "bad":
-        fleet.fault("gpu01", "bad", acceptance=0.1)
-    file = str(fleet.deployment(version))
-    words = ("--limit", "gpu", "--deployment", file, "--yes", "--json", "--serial", "100%")
-    fleet.kill_when(fleet.start("rollout", *words, *LOOSE), event)
-    if event != "done":
-        refused = fleet.run("rollout", *words)
-        assert refused.returncode == 4, refused.stderr
-        assert "--resume" in refused.stderr
-    fleet.deployment(version).write_text("engine: nonsense\n")  # the plan was made before this edit
-    got = fleet.run("rollout", "--resume", "--json")
-    document = json.loads(got.stdout)
-    if version == "bad":
-        assert (got.returncode, statuses(document)["gpu01"]) == (6, "rolled-back"), got.stderr
-        assert set(fleet.served().values()) == former
-    else:
-        assert got.returncode == 0, got.stderr
-        assert set(fleet.served().values()) == {version}
-
-
-def test_unreachable_host_is_told_and_not_counted_as_done(fleet: Fleet) -> None:
+def test_unreachable_hosts_are_tried_again_and_never_counted_as_done(fleet: Fleet) -> None:
+    fleet.lab.fault("gpu03", "link-down")
     fleet.lab.fault("gpu04", "link-down")
     try:
-        code, document, log = fleet.rollout("four", "--serial", "100%")
+        run = fleet.rollout("two", "--serial", "100%")
+        code, document, log = run.meanwhile({"done gpu02": lambda: fleet.lab.heal("gpu03")}).wait()
     finally:
+        fleet.lab.heal("gpu03")
         fleet.lab.heal("gpu04")
     assert code == 3, log
     assert statuses(document) == {**dict.fromkeys(fleet.names[:3], "done"), "gpu04": "unreachable"}
-    assert fleet.served() == {**dict.fromkeys(fleet.names[:3], "four"), "gpu04": "three"}
-
-
-def test_two_operators_at_once(fleet: Fleet) -> None:
-    """On one machine the fleet's lock decides, on two the hosts' locks."""
-    file = str(fleet.deployment("five"))
-    words = ("--limit", "gpu04", "--deployment", file, "--yes", "--json", *LOOSE)
-    first = fleet.start("rollout", *words)
-    other = Fleet.__new__(Fleet)
-    other.__dict__.update(fleet.__dict__, env={**fleet.env, "XDG_STATE_HOME": str(fleet.home / "other")})
-    second = other.start("rollout", *words)
-    results = [(p.communicate(timeout=200), p.returncode) for p in (first, second)]
-    assert sorted(code for _, code in results) in ([0, 5], [0, 0]), results
-    if sorted(code for _, code in results) == [0, 5]:
-        loser = next(out for out, code in results if code == 5)
-        assert "works on this host since" in str(loser)
-    assert fleet.served()["gpu04"] == "five"
-
-
-def test_rollback_of_one_host(fleet: Fleet) -> None:
-    got = fleet.run("rollback", "--limit", "gpu04", "--yes", "--json")
-    assert got.returncode in {0, 6}, got.stderr
-    if got.returncode == 0:
-        assert fleet.served()["gpu04"] == "three"
-
-
-def test_weights_come_from_the_neighbours(fleet: Fleet) -> None:
-    """Two hosts have them, two copy; a broken copy on the way is mended; no key is left behind."""
-    for name in ("gpu03", "gpu04"):
-        fleet.lab.host(name).run(["sh", "-c", "rm -rf /var/lib/eyas/weights/*"])
-    code, _, log = fleet.rollout("six", "--serial", "100%")
-    assert code == 0, log
-    assert "gpu03 target: copying from gpu0" in log.replace("\n", " ")
-    assert "copied to 2 hosts" in log
-    for name in fleet.names:
-        left = fleet.lab.host(name).run(
-            [
-                "sh",
-                "-c",
-                "ls -d /run/eyas-copy-* 2>/dev/null; grep -rs copy- /home/*/.ssh /root/.ssh || true",
-            ],
-            check=False,
-        )
-        assert left.stdout == ""
-    assert fleet.served() == dict.fromkeys(fleet.names, "six")
+    assert "trying again: gpu03, gpu04" in log
+    assert fleet.served() == {**dict.fromkeys(fleet.names[:3], "two"), "gpu04": "one"}
+    ends = {e["host"]: e["event"] for e in run.journal() if "host" in e}
+    assert ends["gpu04"] == "unreachable"
 
 
 def test_drift_names_the_host_that_differs(fleet: Fleet) -> None:
-    before = fleet.run("drift", "--limit", "gpu", "--json")
-    known = {h["host"]: set(h["differences"]) for h in json.loads(before.stdout)["hosts"]}
     fleet.lab.fault("gpu02", "gpu:driver-570")
     fleet.lab.host("gpu03").run(["sh", "-c", "echo '# by hand' >>/etc/systemd/system/eyas-fl.service"])
     try:
-        got = fleet.run("drift", "--limit", "gpu", "--json", "--detailed-exitcode")
+        code, document, log = fleet.run("drift", "--limit", "gpu", "--detailed-exitcode")
+        same, _, _ = fleet.run("drift", "--limit", "gpu")
     finally:
         fleet.lab.heal("gpu02")
         fleet.lab.host("gpu03").run(["sed", "-i", "/# by hand/d", "/etc/systemd/system/eyas-fl.service"])
-    assert got.returncode == 8, got.stderr
-    found = {h["host"]: h for h in json.loads(got.stdout)["hosts"]}
+    assert (code, same) == (8, 0), log
+    found = {h["host"]: h for h in document["hosts"]}
     assert "gpu02 differs from the other 3 in: driver 570" in found["gpu02"]["outlier"]
-    edited = set(found["gpu03"]["differences"]) - known["gpu03"]
-    assert edited == {"fl: unit files: /etc/systemd/system/eyas-fl.service was edited"}
-    assert not found["gpu01"]["outlier"]
-    assert set(found["gpu01"]["differences"]) == known["gpu01"]
+    edited = ["fl: unit files: /etc/systemd/system/eyas-fl.service was edited"]
+    assert found["gpu03"]["differences"] == edited
+    assert (found["gpu01"]["outlier"], found["gpu01"]["differences"]) == ("", [])
+    assert "gpu04 differs from the other 3 in: release of fl" in found["gpu04"]["outlier"]
+
+
+def stream(fleet: Fleet, host: str, began: Path) -> dict[str, Any]:
+    """One streamed completion asked on the host; ``began`` is made at its first token."""
+    program = (
+        "import json,sys,time,urllib.request as u\n"
+        "b={'model':'tiny','prompt':'count on','max_tokens':400,'stream':True,"
+        "'stream_options':{'include_usage':True}}\n"
+        "r=u.Request('http://127.0.0.1:8000/v1/completions',json.dumps(b).encode(),"
+        "{'Content-Type':'application/json'})\n"
+        "usage={}\n"
+        "lines=[]\n"
+        "for line in u.urlopen(r,timeout=60):\n"
+        "  lines.append(line.decode().strip())\n"
+        "  if len(lines)==1: print('began',flush=True)\n"
+        "usage=[json.loads(x[5:])['usage'] for x in lines if x.startswith('data: {') and '\"usage\"' in x]\n"
+        "print(json.dumps({'end':time.time(),'usage':usage[-1],'last':[x for x in lines if x][-1]}))\n"
+    )
+    with fleet.lab.host(host).popen(["python3", "-c", program]) as p:
+        assert p.stdout
+        assert p.stdout.readline() == "began\n"
+        began.touch()
+        return dict(json.loads(p.stdout.read()))
+
+
+@pytest.mark.parametrize(("patience", "version"), [("1", "two"), ("60", "three")])
+def test_a_request_in_flight_ends_before_the_switch(
+    fleet: Fleet, tmp_path: Path, patience: str, version: str
+) -> None:
+    """After `--drain` has taken the host out of its router; with too little patience nothing is switched."""
+    assert set(fleet.served("gpu01").values()) == {"two"}
+    fleet.engine("gpu01", "two", tokens_per_s=15)
+    began, restored, told = tmp_path / "began", tmp_path / "restored", []
+    drain = f"sh -c 'until [ -e {began} ]; do sleep 0.05; done'"
+    words = ("--drain", drain, "--restore", f"touch {restored}", "--drain-timeout", patience)
+    run = fleet.rollout("three", *words, limit="gpu01")
+    run.meanwhile({"draining gpu01": lambda: told.append(stream(fleet, "gpu01", began))})
+    code, document, log = run.wait()
+    events = {e["event"]: e["time"] for e in run.journal() if e.get("host") == "gpu01"}
+    fleet.engine("gpu01", "two")
+    assert told
+    assert told[0]["last"] == "data: [DONE]"
+    assert told[0]["usage"]["completion_tokens"] == 400
+    assert restored.exists()
+    assert fleet.served("gpu01") == {"gpu01": version}
+    if patience == "1":
+        assert (code, statuses(document)) == (5, {"gpu01": "failed"}), log
+        assert "requests are still running" in log
+        assert "switching" not in events
+    else:
+        assert (code, statuses(document)) == (0, {"gpu01": "done"}), log
+        assert events["draining"] < told[0]["end"] < events["switching"]
+
+
+def test_two_operators_and_a_lock_taken_away(fleet: Fleet, tmp_path: Path) -> None:
+    """On one machine the fleet's lock decides, on two the hosts' locks; whose lock is gone stops in time."""
+    seen = {}
+    former = fleet.served("gpu04")
+
+    def others() -> None:
+        seen["status"] = fleet.run("fleet-lock", "status", "--limit", "gpu04")
+        both = {
+            "same": fleet.rollout("four", limit="gpu04"),
+            "other": fleet.rollout("four", limit="gpu04", env={"XDG_STATE_HOME": str(fleet.home / "other")}),
+        }
+        seen.update({name: run.wait() for name, run in both.items()})
+        seen["release"] = fleet.run("fleet-lock", "release", "--limit", "gpu04")
+        (tmp_path / "go").touch()
+
+    drain = f"sh -c 'until [ -e {tmp_path}/go ]; do sleep 0.05; done'"
+    run = fleet.rollout("three", "--drain", drain, limit="gpu04")
+    code, document, log = run.meanwhile({"draining gpu04": others}).wait()
+    told = seen["status"][1]
+    assert told["here"]["what"] == told["hosts"][0]["holder"]["what"] == f"rollout {document['id']}"
+    assert (seen["same"][0], seen["other"][0]) == (5, 5)
+    assert "another run works on this fleet" in seen["same"][2]
+    assert "works on this host since" in seen["other"][2]
+    assert seen["release"][1]["hosts"][0]["holder"] == told["hosts"][0]["holder"]
+    assert (code, statuses(document)) == (5, {"gpu04": "failed"}), log
+    assert "the lock on this host was taken away" in log
+    assert fleet.served("gpu04") == former
+    code, document, log = fleet.rollout("three", limit="gpu04").wait()
+    assert (code, statuses(document)) == (0, {"gpu04": "done"}), log
+    assert fleet.served("gpu04") == {"gpu04": "three"}
+
+
+def test_rollback_of_one_host(fleet: Fleet) -> None:
+    code, document, log = fleet.run("rollback", "--limit", "gpu01", "--yes")
+    assert (code, statuses(document)) == (0, {"gpu01": "done"}), log
+    assert fleet.served("gpu01") == {"gpu01": "two"}
 
 
 def test_prune_keeps_what_is_served_and_the_way_back(fleet: Fleet) -> None:
-    before = {
-        h["host"]: h["releases"]
-        for h in json.loads(fleet.run("releases", "--limit", "gpu", "--json").stdout)["hosts"]
-    }
-    got = fleet.run("prune", "--limit", "gpu", "--json")
-    assert got.returncode == 0, got.stderr
-    after = {
-        h["host"]: h["releases"]
-        for h in json.loads(fleet.run("releases", "--limit", "gpu", "--json").stdout)["hosts"]
-    }
+    served = fleet.served()
+    before = {h["host"]: h["releases"] for h in fleet.run("releases", "--limit", "gpu")[1]["hosts"]}
+    code, _, log = fleet.run("prune", "--limit", "gpu")
+    assert code == 0, log
+    after = {h["host"]: h["releases"] for h in fleet.run("releases", "--limit", "gpu")[1]["hosts"]}
     for name in fleet.names:
         kept = {r["id"] for r in before[name] if r["role"]}
         assert len(kept) == 2
         assert {r["id"] for r in after[name]} == kept
-    assert fleet.served() == dict.fromkeys(fleet.names, "six")
-    status = json.loads(fleet.run("status", "--limit", "gpu", "--json").stdout)
+    assert fleet.served() == served
+    status = fleet.run("status", "--limit", "gpu")[1]
     assert [h["state"] for h in status["hosts"]] == ["serving"] * 4
-    back = fleet.run("rollback", "--limit", "gpu01", "--yes", "--json")
-    assert back.returncode == 0, back.stderr
-    assert fleet.served()["gpu01"] != "six"
