@@ -107,6 +107,8 @@ class _Run:
         room_for(len(blanks))
         plan_id = Record.new_id()
         with self._crew(f"{kind} {plan_id}") as crew:
+            if crew.router:
+                crew.router.look()
             members = self._members(crew, blanks)
             plan = Plan(plan_id, kind, self.ask.fleet, tuple(members), self.ask.options)
             if self.ask.flags.check:
