@@ -37,16 +37,11 @@ class Copy(_Table):
     stream_mb_s: PositiveFloat
 
 
-class Wait(_Table):
-    round_trip_ms: PositiveFloat
-
-
-class Parameters(_Table):
-    source: str = ""
+class Parameters(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
     look: Look
     held: Held
     copy_: Copy = Field(alias="copy")
-    wait: Wait
 
 
 def load() -> Parameters:
