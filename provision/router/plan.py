@@ -22,7 +22,7 @@ from provision.router.state import HostState
 from provision.router.want import RouterWant
 from provision.shell import Shell
 from provision.unitcheck import check_units
-from provision.wheelhouse import wheelhouse_for
+from provision.wheelhouse import Wheelhouse
 
 __all__ = ["Bring", "plan_router"]
 
@@ -49,7 +49,7 @@ class Bring:
         have = set(self.state.envs)
         if self.lock.id[:16] in have:
             return []
-        return plan_environment(self._environment(self.lock, say), have, set(self.state.uv), say)
+        return plan_environment(self._environment(self.lock), have, set(self.state.uv), say)
 
     def _package(self) -> list[Change]:
         row, found = load_routers().haproxy, self.state.package
@@ -59,21 +59,12 @@ class Bring:
         _new_enough(found, row.oldest, self.host.name)
         return []
 
-    def _environment(self, lock: WheelLock, say: Say) -> EnvWant:
+    def _environment(self, lock: WheelLock) -> EnvWant:
         import uv  # noqa: PLC0415 - only to find its binary
 
         glibc = lock.target.glibc or "2.17"
-        house = (
-            wheelhouse_for(
-                lock.id,
-                lock.text,
-                python_tag=lock.target.python_tag,
-                glibc_minor=int(glibc.split(".")[1]),
-                say=say,
-            )
-            if self.push
-            else None
-        )
+        minor = int(glibc.split(".")[1])
+        house = Wheelhouse(lock.id, lock.text, lock.target.python_tag, minor) if self.push else None
         return EnvWant(
             lock_id=lock.id,
             lock_text=lock.text,
