@@ -204,7 +204,10 @@ def _refuse(errors: Sequence[Finding], host: str) -> None:
 
 def look(shell: Shell, d: Deployment, options: Options) -> HostFacts:
     digest = secret_digest(options.sources.secrets.read(d.api_key), d.name)
-    return probe(shell, [d.name], [layout.api_key_path(d.name, digest)] if digest else [])
+    keys = [layout.api_key_path(d.name, digest)] if digest else []
+    facts = probe(shell, [d.name], keys)
+    late = isinstance(facts.get("eyas.units"), Missing)  # a busy host's systemctl may have answered too late
+    return probe(shell, [d.name], keys) if late else facts
 
 
 def _announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:

@@ -30,9 +30,9 @@ CARDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "too few cards": ("", {"tensor_parallel": 4}, "4"),
     "cards without kernels": ("gpu:pascal", {}, "compute capability"),
     "port taken": ("port-taken", {}, str(PORT)),
-    "a clock that is off": ("clock", {}, "3600 s ahead"),
-    "too old a C library": ("glibc", {}, "glibc is 2.17"),
-    "too old a Python": ("python", {}, "Python is 3.8.10"),
+    "a clock that is off": ("clock", {}, "s ahead of the operator's"),
+    "too old a C library": ("glibc", {}, "glibc 2.17 is older than"),
+    "too old a Python": ("python", {}, "Python 3.8 is outside"),
 }
 
 
