@@ -22,6 +22,11 @@ def env_dir(lock_id: str) -> str:
     return f"{ROOT}/envs/{lock_id[:16]}"
 
 
+def new_env_dir(lock_id: str) -> str:
+    """Where an environment is built and proven before it takes its place."""
+    return f"{ROOT}/envs/.{lock_id[:16]}.new"
+
+
 def wheelhouse_dir(lock_id: str) -> str:
     return f"{ROOT}/wheelhouse/{lock_id[:16]}"
 

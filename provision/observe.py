@@ -14,15 +14,17 @@ __all__ = ["probe"]
 _PROBE_S = 60
 
 
-def probe(shell: Shell, deployments: Iterable[str] = (), keys: Iterable[str] = ()) -> HostFacts:
-    """The host's facts, with the files of these deployments and the modes of these files (``keys``).
+def probe(
+    shell: Shell, deployments: Iterable[str] = (), keys: Iterable[str] = (), files: Iterable[str] = ()
+) -> HostFacts:
+    """The host's facts, with the files of these deployments, other ``files``, and the modes of ``keys``.
 
     Raises HostUnreachable when it can't look.
     """
     names = list(deployments)
     params = {
         "folders": list(pack.DEFAULT_FOLDERS),
-        "files": [layout.unit_path(f) for n in names for f in layout.unit_files(n)],
+        "files": [*(layout.unit_path(f) for n in names for f in layout.unit_files(n)), *files],
         "own_folders": list(keys),
         "user": layout.USER,
     }

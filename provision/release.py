@@ -12,18 +12,16 @@ from typing import Any
 
 import jinja2
 
-from inventory.errors import ChangeFailed
 from inventory.model import Deployment
 from provision import layout
 from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
+from provision.unitcheck import check_units
 
 __all__ = ["ReleaseWant", "Served", "make_release", "plan_release", "secret_digest"]
 
 PROGRAMS = ("endpoint.py", "supervisor.py", "healthcheck.py", "proof.py")
-#: systemd-analyze's exposure level in tenths; above it the unit is not installed.
-EXPOSURE_LIMIT = 20
 
 
 @dataclass(frozen=True)
@@ -168,30 +166,7 @@ def _write(shell: Shell, want: ReleaseWant, say: Callable[[str], None]) -> None:
         shell.write(f"{partial}/{name}", data)
     unit = f"{partial}/{layout.unit_name(want.deployment)}.service"
     health = f"{partial}/{layout.unit_name(want.deployment)}-health.service"
-    checked = shell.run(("systemd-analyze", "verify", "--man=no", unit, health), timeout=60, check=False)
-    complaints = [line for line in checked.stderr.splitlines() if layout.unit_name(want.deployment) in line]
-    if not checked.ok or complaints:
-        raise ChangeFailed(
-            "systemd does not accept the unit:\n" + "\n".join(complaints or [checked.tail()]),
-            host=shell.host.name,
-        )
-    level = shell.run(
-        (
-            "systemd-analyze",
-            "security",
-            "--no-pager",
-            "--offline=true",
-            f"--threshold={EXPOSURE_LIMIT}",
-            unit,
-        ),
-        timeout=60,
-        check=False,
-    )
-    overall = [line for line in level.stdout.splitlines() if "Overall exposure" in line]
-    if not level.ok and overall:
-        raise ChangeFailed(f"the unit is too exposed: {overall[0].strip()}", host=shell.host.name)
-    if overall:
-        say(overall[0].strip(" →"))
+    check_units(shell, layout.unit_name(want.deployment), (unit, health), say)
     shell.run(("chmod", "0755", "--", partial), timeout=20)
     # A folder that lost its release.json stands in the way of a rename.
     replace = 'rm -rf -- "$3"; [ ! -e "$2" ] || mv -T -- "$2" "$3"; mv -T -- "$1" "$2"; rm -rf -- "$3"'

@@ -14,14 +14,10 @@ from checks.report_facts import render_facts
 from inventory.errors import EyasError, UsageError
 from inventory.load import deployment_for
 from inventory.model import Host
-from provision import converge, observe, ssh
-from provision.explain import explain
+from provision import observe, ssh
 from provision.fleet import FORKS, each_host
-from provision.preflight import preflight
-from provision.report import Progress, exit_code, show_reports
-from provision.want import Sources
 
-__all__ = ["Flags", "confirmer", "facts", "provision"]
+__all__ = ["Flags", "confirmer", "facts", "facts_document", "provision"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,13 @@ def confirmer(yes: bool) -> Callable[[str, str], bool]:
 
 
 def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> int:
+    # Half of a second that `facts` and the questions to a fleet need not pay.
+    from provision import converge  # noqa: PLC0415
+    from provision.explain import explain  # noqa: PLC0415
+    from provision.preflight import preflight  # noqa: PLC0415
+    from provision.report import Progress, exit_code, show_reports  # noqa: PLC0415
+    from provision.want import Sources  # noqa: PLC0415
+
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
     options = converge.Options(
@@ -89,25 +92,30 @@ def facts(hosts: Sequence[Host], save: str | None, flags: Flags) -> int:
         raise UsageError(f"--save takes one host, the pattern names {len(hosts)}")
     connect = connector(flags)
     results = each_host(hosts, lambda h: _look(h, connect), forks=flags.forks)
-    found = [r for r in results if isinstance(r, HostFacts)]
+    found = [r for r in results if isinstance(r, str)]
     lost = [r for r in results if isinstance(r, EyasError)]
     if save and found:
-        Path(save).write_text(found[0].to_json() + "\n", encoding="utf-8")
+        Path(save).write_text(found[0] + "\n", encoding="utf-8")
     if flags.as_json:
-        hosts_json = [json.loads(f.to_json()) for f in found]
-        errors = [{"host": e.host, "error": e.message, "hint": e.hint} for e in lost]
-        sys.stdout.write(json.dumps({"schema": 1, "hosts": hosts_json, "unreachable": errors}) + "\n")
+        sys.stdout.write(facts_document(found, lost))
     else:
-        for f in found:
-            Console().print(render_facts(f))
+        for text in found:
+            Console().print(render_facts(HostFacts.from_json(text)))
         for e in lost:
             sys.stderr.write(f"{e}\n")
     return max((e.exit_code for e in lost), default=0)
 
 
-def _look(host: Host, connect: Callable[[Host], ssh.SshShell]) -> HostFacts | EyasError:
+def facts_document(found: Sequence[str], lost: Sequence[EyasError]) -> str:
+    """One JSON document of the hosts' own."""
+    errors = [{"host": e.host, "error": e.message, "hint": e.hint} for e in lost]
+    return f'{{"schema": 1, "hosts": [{", ".join(found)}], "unreachable": {json.dumps(errors)}}}\n'
+
+
+def _look(host: Host, connect: Callable[[Host], ssh.SshShell]) -> str | EyasError:
+    """As text: parsed, the facts of a host take ten times the memory."""
     try:
         with connect(host) as shell:
-            return observe.probe(shell)
+            return observe.probe(shell).to_json()
     except EyasError as e:
         return e

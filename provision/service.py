@@ -9,13 +9,19 @@ from inventory.errors import ChangeFailed, EyasError, RolledBack
 from provision import layout
 from provision.audit import note_switch
 from provision.change import Change
+from provision.explain import Explained
 from provision.programs import program
 from provision.release import ReleaseWant
 from provision.shell import Result, Shell
 
 __all__ = ["ServiceState", "activate", "plan_switch", "prove"]
 
-Explain = Callable[[str], str]
+#: A failed start's journal -> one sentence and findings.
+Explain = Callable[[str], Explained]
+
+
+def _silent(_: str) -> Explained:
+    return "", ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def activate(
     timeout_start_s: float,
     *,
     former: str | None = None,
-    explain: Explain = lambda _: "",
+    explain: Explain = _silent,
     bench: bool = False,
 ) -> None:
     """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then.
@@ -79,7 +85,8 @@ def activate(
     back = layout.release_dir(former) if former and former != release else ""
     got = _activate(shell, deployment, release, back, timeout_start_s, "bench" if bench else "")
     if not got.ok:
-        raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
+        why, findings = _failure(shell, deployment, got, explain)
+        raise ChangeFailed(why, host=shell.host.name, findings=findings)
 
 
 def _activate(
@@ -93,12 +100,13 @@ def _activate(
     )
 
 
-def _failure(shell: Shell, deployment: str, got: Result, explain: Explain = lambda _: "") -> str:
+def _failure(shell: Shell, deployment: str, got: Result, explain: Explain) -> Explained:
     """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
     marked = [line.split() for line in got.stdout.splitlines() if line.startswith("eyas-failed ")]
     text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
     said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]
-    return explain(text) or "\n".join(said[-6:]) or got.tail()
+    sentence, findings = explain(text)
+    return sentence or "\n".join(said[-6:]) or got.tail(), findings
 
 
 def _switch(shell: Shell, want: ReleaseWant, current: str | None, explain: Explain) -> None:
@@ -107,28 +115,24 @@ def _switch(shell: Shell, want: ReleaseWant, current: str | None, explain: Expla
     got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s)
     if got.ok:
         return
-    message = f"release {want.id} did not become ready: {_failure(shell, want.deployment, got, explain)}"
-    told: dict[str, Any] = {"hint": f"invoke doctor --host {shell.host.name}", "host": shell.host.name}
+    why, findings = _failure(shell, want.deployment, got, explain)
+    message = f"release {want.id} did not become ready: {why}"
+    hint = f"invoke doctor --host {shell.host.name}"
+    told: dict[str, Any] = {"hint": hint, "host": shell.host.name, "findings": findings}
     if got.exit == _RESTORED:
         raise RolledBack(f"{message}\nthe former release serves again", **told)
     if got.exit == _NOT_RESTORED:
         raise ChangeFailed(f"{message}\nand the former release did not come back either", **told)
     if current is None:
-        put_back(shell, want.deployment, None, want.timeout_start_s, message)
+        _taken_away(shell, want.deployment)
     raise ChangeFailed(message, **told)
 
 
 def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float, message: str) -> None:
     """Always raises: RolledBack when the former release serves again, ChangeFailed when there is none."""
     hint = f"invoke doctor --host {shell.host.name}"
-    unit = layout.unit_name(deployment)
     if former is None:
-        shell.run(
-            ("systemctl", "disable", "--now", "--quiet", f"{unit}-health.timer", f"{unit}.service"),
-            timeout=120,
-            check=False,
-        )
-        shell.run(("rm", "-f", "--", layout.current_link(deployment)), timeout=20)
+        _taken_away(shell, deployment)
         raise ChangeFailed(message, hint=hint, host=shell.host.name)
     try:
         activate(shell, deployment, former, timeout_s)
@@ -139,6 +143,14 @@ def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float
             host=shell.host.name,
         ) from e
     raise RolledBack(f"{message}\nthe former release {former} serves again", hint=hint, host=shell.host.name)
+
+
+def _taken_away(shell: Shell, deployment: str) -> None:
+    """Nothing served here before: nothing is left running or pointed at."""
+    unit = layout.unit_name(deployment)
+    off = ("systemctl", "disable", "--now", "--quiet", f"{unit}-health.timer", f"{unit}.service")
+    shell.run(off, timeout=120, check=False)
+    shell.run(("rm", "-f", "--", layout.current_link(deployment)), timeout=20)
 
 
 def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str = "") -> str:

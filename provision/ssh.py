@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import paramiko
 from fabric import Config, Connection
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from inventory.errors import ChangeFailed, HostUnreachable, UsageError
 from inventory.model import Host
@@ -28,11 +30,13 @@ from provision.shell import Result, Session, lines_of
 
 __all__ = ["SshOptions", "SshShell", "connect"]
 
-#: Runs argv as root whoever logged in. Exit 97 with a fixed word says "sudo wants a password".
+#: Runs argv as root whoever logged in. Exit 97 with a fixed word says "sudo wants a password": then sudo has
+#: run nothing and read nothing. Asking it first would cost each command as much again.
 _AS_ROOT = (
     'if [ "$(id -u)" = 0 ]; then exec "$@"; fi; '
-    "sudo -n true 2>/dev/null || { echo eyas-sudo-password >&2; exit 97; }; "
-    'exec sudo -n -- "$@"'
+    'sudo -n -- "$@"; code=$?; '
+    "if [ $code = 1 ] && ! sudo -n true 2>/dev/null; then echo eyas-sudo-password >&2; code=97; fi; "
+    "exit $code"
 )
 _WRITE = (
     'set -e; d=$(dirname -- "$1"); [ -d "$d" ] || mkdir -p -- "$d"; umask 077; '
@@ -40,8 +44,41 @@ _WRITE = (
     'chmod "$2" "$t"; chown "$3" "$t"; sync "$t"; mv -f -T -- "$t" "$1"; trap - EXIT'
 )
 _WANTS_PASSWORD = 97
+_SYSTEM_KNOWN = Path("/etc/ssh/ssh_known_hosts")
 _KILL_AFTER = 2
 _LINK_LOST_S = 45
+
+
+class _Relays:
+    """One connection to each relay (ProxyJump), for all hosts behind it.
+
+    A connection a host would meet the relay's MaxStartups, which refuses at random from the tenth log-in.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._open: dict[str, Connection] = {}
+        self._failed: dict[str, tuple[float, Exception]] = {}
+
+    def get(self, relay: Connection, open_it: Callable[[Connection], None]) -> Connection:
+        """The open one, or ``relay`` opened now; who waits behind a failed attempt shares its error."""
+        key, asked = f"{relay.user}@{relay.host}:{relay.port}", time.monotonic()
+        with self._mutex:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key in self._open and self._open[key].is_connected:
+                return self._open[key]
+            when, error = self._failed.get(key, (0.0, None))
+            if error and when > asked:
+                raise error
+            try:
+                open_it(relay)
+            except Exception as e:
+                self._failed[key] = time.monotonic(), e
+                raise
+            self._open[key] = relay
+            return relay
 
 
 @dataclass
@@ -52,6 +89,7 @@ class SshOptions:
     connect_timeout: float = 10
     config: Path | None = None
     ask_sudo: Callable[[], str] | None = None
+    relays: _Relays = field(default_factory=_Relays)
     _password: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -137,6 +175,72 @@ def _target(host: Host, options: SshOptions) -> _Target:
     return _Target(host, config, opts, str(Path(str(key)).expanduser()) if key else None)
 
 
+def _tune(connection: Connection) -> None:
+    connection.transport.set_keepalive(15)
+    sock = connection.transport.sock
+    if isinstance(sock, socket.socket):
+        # Nagle plus delayed ACK costs 35 ms a command.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
+
+
+_Stamp = tuple[int, int]
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """Changes when the file does; None while there is none."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_mtime_ns, seen.st_size
+
+
+@lru_cache(maxsize=8)
+def _ssh_config(path: Path, stamp: _Stamp | None) -> paramiko.SSHConfig:
+    return paramiko.SSHConfig.from_path(str(path)) if stamp else paramiko.SSHConfig()
+
+
+@lru_cache(maxsize=8)
+def _known_lines(path: Path, stamp: _Stamp | None) -> tuple[dict[str, list[str]], list[str]]:
+    """Lines by name, and those with hashed names. No key is looked into: a fleet's file holds thousands."""
+    plain: dict[str, list[str]] = {}
+    hashed: list[str] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if stamp else ():
+        names = line.split(" ", 1)[0]
+        if names.startswith("|"):
+            hashed.append(line)
+        elif names[:1] not in {"", "#", "@"}:
+            for name in names.split(","):
+                plain.setdefault(name, []).append(line)
+    return plain, hashed
+
+
+def _known_entries(path: Path, name: str) -> list[HostKeyEntry]:
+    """The keys that this file has for the host, as OpenSSH names it."""
+    plain, hashed = _known_lines(path, _stamp(path))
+    found = list(plain.get(name, ()))
+    for line in hashed:
+        kept = line.split(" ", 1)[0]
+        with contextlib.suppress(ValueError, IndexError, AssertionError):  # damaged: names nobody
+            if paramiko.HostKeys.hash_host(name, kept) == kept:
+                found.append(line)
+    entries = []
+    for line in found:
+        with contextlib.suppress(paramiko.SSHException, InvalidHostKey):
+            entries.append(HostKeyEntry.from_line(line))
+    return [e for e in entries if e is not None and e.key is not None]
+
+
+def _trust(hop: Connection, known: Path, accept_new: bool) -> None:
+    """Only keys on record, of this one host; OSError when the record can't be read."""
+    at = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"
+    for entry in (*_known_entries(known, at), *_known_entries(_SYSTEM_KNOWN, at)):
+        hop.client.get_host_keys().add(at, entry.key.get_name(), entry.key)
+    hop.client.set_missing_host_key_policy(_KnownHosts(known, accept_new))
+
+
 class _KnownHosts(paramiko.MissingHostKeyPolicy):
     """Unknown keys are refused, or recorded when the operator said so."""
 
@@ -187,10 +291,8 @@ class SshShell:
 
     def open(self) -> None:
         t, host = self._target, self.host
-        ssh_config = paramiko.SSHConfig()
         path = t.config_file or Path("~/.ssh/config").expanduser()
-        if path.exists():
-            ssh_config = paramiko.SSHConfig.from_path(str(path))
+        ssh_config = _ssh_config(path, _stamp(path))
         found = ssh_config.lookup(host.address)
         known = Path(
             t.options.get(
@@ -214,29 +316,27 @@ class SshShell:
             },
             forward_agent=False,
         )
-        hops = [connection]
-        while isinstance(hops[-1].gateway, Connection):
-            hops.append(hops[-1].gateway)
-        for hop in hops:
-            with contextlib.suppress(FileNotFoundError):
-                hop.client.load_host_keys(str(known))
-            with contextlib.suppress(OSError):
-                hop.client.load_system_host_keys("/etc/ssh/ssh_known_hosts")
-            hop.client.set_missing_host_key_policy(_KnownHosts(known, self._options.accept_new_host_keys))
-        with self._errors(known):
+        if isinstance(relay := connection.gateway, Connection):
+            with self._errors(known, relay.host, relay.port, relay.user):
+                connection.gateway = self._options.relays.get(relay, lambda c: self._open_relay(c, known))
+        with self._errors(known, host.address, host.port, host.user):
+            _trust(connection, known, self._options.accept_new_host_keys)
             connection.open()
-        connection.transport.set_keepalive(15)
-        sock = connection.transport.sock
-        if isinstance(sock, socket.socket):
-            # Nagle plus delayed ACK costs 35 ms a command.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A dead link is known when a keepalive stays unanswered: the kernel's own limit is 15 minutes.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LINK_LOST_S * 1000)
+        _tune(connection)
         self._connection = connection
 
+    def _open_relay(self, relay: Connection, known: Path) -> None:
+        hop = relay
+        while isinstance(hop, Connection):
+            _trust(hop, known, self._options.accept_new_host_keys)
+            hop.connect_timeout = self._options.connect_timeout
+            hop = hop.gateway
+        relay.open()
+        _tune(relay)
+
     @contextlib.contextmanager
-    def _errors(self, known: Path) -> Iterator[None]:
-        name, address = self.host.name, self.host.address
+    def _errors(self, known: Path, address: str, port: int, user: str | None) -> Iterator[None]:
+        name = self.host.name
 
         def fail(message: str, hint: str) -> HostUnreachable:
             return HostUnreachable(message, hint=hint, host=name)
@@ -244,7 +344,7 @@ class SshShell:
         try:
             yield
         except paramiko.BadHostKeyException as e:
-            at = address if self.host.port == 22 else f"[{address}]:{self.host.port}"
+            at = address if port == 22 else f"[{address}]:{port}"
             raise fail(
                 f"the host key of {address} has changed: reinstalled, or not the machine you mean",
                 f"if you know why: ssh-keygen -f {known} -R {shlex.quote(at)}",
@@ -256,12 +356,12 @@ class SshShell:
             ) from e
         except paramiko.AuthenticationException as e:
             raise fail(
-                f"login refused for user {self.host.user or getpass.getuser()}",
+                f"login refused for user {user or getpass.getuser()} on {address}",
                 f"ssh {address} must work first",
             ) from e
         except (TimeoutError, paramiko.SSHException, OSError, EOFError) as e:
             raise fail(
-                f"no SSH connection to {address}:{self.host.port}: {e or type(e).__name__}", f"ssh {address}"
+                f"no SSH connection to {address}:{port}: {e or type(e).__name__}", f"ssh {address}"
             ) from e
 
     def close(self) -> None:
@@ -289,7 +389,9 @@ class SshShell:
         bounded = ("timeout", "-k", str(_KILL_AFTER), str(max(1, round(timeout))), *argv)
         start = time.monotonic()
         code, out, err = self._exec(bounded, sudo, stdin, timeout + 30, on_line)
-        if sudo and code == _WANTS_PASSWORD and "eyas-sudo-password" in err:
+        if sudo and code == _WANTS_PASSWORD and "eyas-sudo-password" in err and "sudo: " not in err:
+            code = 1  # sudo ran it: this command is allowed without a password, others aren't
+        elif sudo and code == _WANTS_PASSWORD and "eyas-sudo-password" in err:
             self._options.sudo_password(self.host.name)
             self._needs_password = True
             code, out, err = self._exec(bounded, sudo, stdin, timeout + 30, on_line)

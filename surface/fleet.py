@@ -4,7 +4,9 @@ from invoke import Context
 
 from inventory.defaults import FORKS
 from surface.commandline import command
-from surface.options import LIMIT, fleet_of, select
+from surface.options import LIMIT, fleet_of, front_of, select
+
+ROUTER = "Host of `invoke router` that drains and restores them. Default: eyas_router; none: without."
 
 
 @command(
@@ -17,6 +19,7 @@ from surface.options import LIMIT, fleet_of, select
         "pause": "Seconds between two batches.",
         "drain": "Command run here before a host's switch, with {host} {address} {port} {deployment}.",
         "restore": "Command run here after it, also after a rollback.",
+        "router": ROUTER,
         "drain-timeout": "Seconds in which requests in flight must have ended.",
         "ttft-tolerance": "How much later the first token may come, in percent of the host's own baseline.",
         "speed-tolerance": "How many percent fewer tokens/s are still green.",
@@ -40,6 +43,7 @@ def rollout(
     pause: float = 0.0,
     drain: str = "",
     restore: str = "",
+    router: str = "",
     drain_timeout: float = 300.0,
     ttft_tolerance: float = 50.0,
     speed_tolerance: float = 25.0,
@@ -62,9 +66,10 @@ def rollout(
     from provision.rollout.plan import Options
     from provision.run import Flags
 
+    hosts = [] if resume or rollout_id else select(limit, inventory, "--limit")
     options = Options(
         canary, serial, max_fail, pause, forks, ttft_tolerance, speed_tolerance, acceptance_tolerance,
-        drain, restore, drain_timeout,
+        drain, restore, drain_timeout, router=front_of(router, hosts, inventory),
     )  # fmt: skip
     flags = Flags(
         check=check,
@@ -77,7 +82,7 @@ def rollout(
     ask = fleet.Ask(fleet_of(inventory), flags, options, yes)
     if resume or rollout_id:
         return fleet.resume(ask, rollout_id)
-    return fleet.rollout(select(limit, inventory, "--limit"), deployment, ask)
+    return fleet.rollout(hosts, deployment, ask)
 
 
 @command(
@@ -86,6 +91,7 @@ def rollout(
         "deployment": "Name of the deployment. Default: eyas_deployment, or the only one served.",
         "to": "Release to go back to. Default: the one that served before.",
         "serial": "How many hosts (or percent) at once.",
+        "router": ROUTER,
         "check": "Show what would be done; write nothing.",
         "yes": "Don't ask after the plan was shown.",
     }
@@ -97,6 +103,7 @@ def rollback(
     to: str | None = None,
     inventory: str | None = None,
     serial: str = "100%",
+    router: str = "",
     check: bool = False,
     yes: bool = False,
     accept_new_host_keys: bool = False,
@@ -109,8 +116,10 @@ def rollback(
     from provision.run import Flags
 
     flags = Flags(check=check, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    ask = fleet.Ask(fleet_of(inventory), flags, Options(canary="0", serial=serial, forks=forks), yes)
-    return fleet.rollback(select(limit, inventory, "--limit"), deployment, to, ask)
+    hosts = select(limit, inventory, "--limit")
+    options = Options(canary="0", serial=serial, forks=forks, router=front_of(router, hosts, inventory))
+    ask = fleet.Ask(fleet_of(inventory), flags, options, yes)
+    return fleet.rollback(hosts, deployment, to, ask)
 
 
 @command(

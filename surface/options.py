@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 from inventory.errors import UsageError
 
 if TYPE_CHECKING:  # a task loads what it uses
+    from collections.abc import Sequence
+    from typing import Any
+
     from inventory.model import Host
 
-__all__ = ["LIMIT", "SELECT", "fleet_of", "select"]
+__all__ = ["LIMIT", "SELECT", "fleet_of", "front_of", "one_host", "select"]
 
 SELECT = {
     "host": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, commas. Required.",
@@ -36,3 +39,28 @@ def fleet_of(inventory: str | None) -> str:
 
     source = default_inventory(inventory).source
     return str(source.resolve()) if source else "ssh_config"
+
+
+def one_host(pattern: str | None, inventory: str | None, option: str = "--host") -> "Host":
+    """The one host of a router. Raises UsageError when the pattern names more."""
+    found = select(pattern, inventory, option)
+    if len(found) != 1:
+        names = ", ".join(h.name for h in found[:4])
+        raise UsageError(
+            f"a router runs on one host, {option} names {len(found)} ({names})", hint=f"{option} NAME"
+        )
+    return found[0]
+
+
+def front_of(router: str, hosts: "Sequence[Host]", inventory: str | None) -> "dict[str, Any] | None":
+    """The router's host in a plan's words: the one named, else the hosts' variable ``eyas_router``."""
+    from provision.rollout.plan import host_words
+
+    known = {str(h.vars["eyas_router"]) for h in hosts if h.vars.get("eyas_router")}
+    if not router and len(known) > 1:
+        names = ", ".join(sorted(known))
+        raise UsageError(
+            f"these hosts are behind several routers: {names}", hint="one rollout for each: --limit"
+        )
+    name = router or next(iter(known), "none")
+    return None if name == "none" else host_words(one_host(name, inventory, "--router"))

@@ -7,13 +7,16 @@ from invoke import Context
 
 from surface.commandline import ROOT, command
 
-UNIT = "not lab and not engine"
-
-
-LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]
+UNIT = "not lab and not engine and not process"
 
 
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
+#: A lab host mostly waits: two files run side by side, each with labs of its own. The engine wants all cores.
+LAB_TESTS = [
+    ["pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine"],
+    ["pytest", "-q", "-m", "engine"],
+]
+FAILED_TESTS = ["pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "-m", f"not ({UNIT})"]
 
 
 @command(
@@ -53,13 +56,18 @@ def docs(c: Context) -> None:
 )
 def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
+    from tests.lab.needs import why_no_lab
+
     unit = _each([UNIT_TESTS])
     if quick:
+        print("eyas: left out: tests that start processes, lab hosts or the engine (--quick)")
         return unit
-    in_lab = _each([LAB_TESTS])
+    if reason := why_no_lab():
+        print(f"eyas: tests of lab hosts and the engine are skipped: {reason}", flush=True)
+    in_lab = _each(LAB_TESTS)
     if in_lab and again:
         print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
-        in_lab = _each([[*LAB_TESTS, "--last-failed", "--last-failed-no-failures=none"]])
+        in_lab = _each([FAILED_TESTS])
     return max(unit, in_lab)
 
 
@@ -80,6 +88,7 @@ def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False
         "memory": "up: memory of the whole host, e.g. 2G.",
         "user": "up: the inventory's user: op or root.",
         "sudo": "up: op's sudo: nopasswd or password.",
+        "light": "up: sshd only, no systemd and no card: for many hosts.",
         "all": "down: every lab.",
         "json": "One JSON document on stdout.",
         "yes": "Install missing system packages without asking.",
@@ -100,6 +109,7 @@ def lab(
     memory: str = "",
     user: str = "op",
     sudo: str = "nopasswd",
+    light: bool = False,
     all: bool = False,
     json: bool = False,
     yes: bool = False,
@@ -117,6 +127,7 @@ def lab(
         "memory": memory,
         "user": user,
         "sudo": sudo,
+        "light": light,
         "all": all,
         "json": json,
         "yes": yes,
@@ -139,35 +150,6 @@ def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False,
     from tests.lab import demo
 
     return demo.run(quick=quick, as_json=json, yes=yes, down=down)
-
-
-@command(
-    checkout=True,
-    name="bench-fleet",
-    help={
-        "hosts": "So many lab hosts.",
-        "lab": "Which lab; made when it is not there.",
-        "rounds": "Runs without a change of each tool; the best counts.",
-        "others": "Also ansible-core and pyinfra, installed from PyPI into an environment of their own.",
-        "yes": "Install missing system packages without asking.",
-        "json": "One JSON document.",
-    },
-)
-def bench_fleet(
-    c: Context,
-    hosts: int = 20,
-    lab: str = "bench",
-    rounds: int = 3,
-    others: bool = False,
-    yes: bool = False,
-    json: bool = False,
-) -> int:
-    """The same small job on lab hosts by eyas, by other tools, and by one plain SSH connection a host."""
-    from tests.lab import bench_fleet as bench
-    from tests.lab.hosts import Lab
-
-    made = Lab.up([f"gpu{n:02}" for n in range(1, hosts + 1)], name=lab, yes=yes)
-    return bench.bench_fleet(made, rounds=rounds, others=others, as_json=json)
 
 
 def _each(steps: list[list[str]]) -> int:

@@ -1,22 +1,25 @@
 """Builds the one script that is piped to ``python3 -I -`` on the host.
 
-It holds our host side, pynvml's single file (with its licence header) and the parameters; nothing is left
-on the host. Everything is compressed: about 80 kB travel.
+It holds our host side, what it asks for of pynvml's single file (with its licence header) and the parameters;
+nothing is left on the host. Everything is compressed: about 40 kB travel. Most of what a look costs is Python
+starting and compiling there, so what isn't needed is neither sent nor imported.
 """
 
 import base64
 import json
+import re
 import zlib
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pynvml
+from checks.probe.prune import pruned
 
 __all__ = ["ARGV", "DEFAULT_FOLDERS", "FALLBACK", "FALLBACK_ARGV", "payload"]
 
 #: The command on the host; the payload is its standard input.
-ARGV = ("python3", "-I", "-")
+ARGV = ("python3", "-IS", "-")
 
 #: For a host where ARGV ends with 127: what is it, so that the refusal is precise (decode.without_python).
 FALLBACK_ARGV = ("sh", "-s")
@@ -28,15 +31,17 @@ for p in python3.14 python3.13 python3.12 python3.11 python3.10 python3 python p
 done
 """
 
+_NVML = re.compile(r"\b(?:c_)?nvml\w+|\bNVML\w+")
 ONHOST = Path(__file__).parent / "onhost"
 DEFAULT_FOLDERS = ("/", "/opt/eyas", "/var/lib/eyas", "/tmp", "/var/log")  # noqa: S108 - a folder of the host, asked about only
 
 _SCRIPT = """\
 # eyas probe: reads, prints one document, leaves nothing.
-import base64, importlib.machinery, json, sys, types, zlib
+import base64, gc, importlib.machinery, json, os, sys, types, zlib
 if sys.version_info < (3, 6):
     sys.exit("the eyas probe needs Python 3.6 or newer, this is " + sys.version.split()[0])
 sys.dont_write_bytecode = True
+gc.disable()  # it ends within seconds
 def unpack(text):
     return zlib.decompress(base64.b64decode(text)).decode("utf-8")
 FILES = json.loads(unpack("@FILES@"))
@@ -63,6 +68,8 @@ def pynvml():
 sys.meta_path.insert(0, Finder)
 from eyas_onhost.main import main
 main(json.loads(unpack("@PARAMS@")), pynvml)
+sys.stderr.flush()
+os._exit(0)
 """
 
 
@@ -89,4 +96,14 @@ def _files() -> str:
 
 @cache
 def _pynvml() -> str:
-    return _pack(Path(pynvml.__file__).read_text(encoding="utf-8"))
+    return _pack(pynvml_part())
+
+
+@cache
+def pynvml_part() -> str:
+    """Of pynvml, what the host side names; its errors are classes made from every NVML_ERROR_ there is."""
+    spec = find_spec("pynvml")
+    assert spec is not None
+    assert spec.origin is not None
+    named = {n for p in ONHOST.glob("*.py") for n in _NVML.findall(p.read_text(encoding="utf-8"))}
+    return pruned(Path(spec.origin).read_text(encoding="utf-8"), named, ("NVML_ERROR_",))

@@ -13,7 +13,7 @@ from inventory.load import deployment_for
 from inventory.model import Deployment, Host
 from provision import converge
 from provision.explain import explain
-from provision.fleet import each_host
+from provision.fleet import each_host, room_for
 from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
@@ -104,8 +104,11 @@ class _Run:
                 f"{left.plan.kind} {left.plan.id} left {', '.join(left.in_flight)} between two releases",
                 hint="invoke rollout --resume",
             )
+        room_for(len(blanks))
         plan_id = Record.new_id()
         with self._crew(f"{kind} {plan_id}") as crew:
+            if crew.router:
+                crew.router.look()
             members = self._members(crew, blanks)
             plan = Plan(plan_id, kind, self.ask.fleet, tuple(members), self.ask.options)
             if self.ask.flags.check:
@@ -121,6 +124,7 @@ class _Run:
 
     def go_on(self, record: Record) -> int:
         plan = record.plan
+        room_for(len(plan.members))
         with fleet_lock(plan.fleet, f"{plan.kind} {plan.id}"), self._crew(f"{plan.kind} {plan.id}") as crew:
             self._take(crew, plan)
             return self._loop(record, crew)

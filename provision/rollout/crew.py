@@ -18,7 +18,7 @@ from provision.programs import program
 from provision.proof import read_proof, record_proof
 from provision.rollout.distribute import Distribution
 from provision.rollout.gate import Tolerance, Verdict, better_of, compare
-from provision.rollout.hooks import run_hook
+from provision.rollout.hooks import RouterHook, run_hook
 from provision.rollout.plan import Member, Options
 from provision.shell import Session, Shell
 from provision.want import want_for
@@ -48,6 +48,8 @@ class HostCrew:
         self.resolver: Resolver = _nobody
         self.connect, self.what, self.options = connect, what, options
         self.converge, self.say = converge, say
+        front = options.router
+        self.router = self._router_of(Host(**front)) if front else None
         self._hands: dict[str, _Hand] = {}
         self._mutex = threading.Lock()
 
@@ -92,6 +94,9 @@ class HostCrew:
         if hand:
             with contextlib.suppress(OSError, EOFError, EyasError):
                 hand.stack.close()
+
+    def _router_of(self, front: Host) -> RouterHook:
+        return RouterHook(lambda: self.shell(front), lambda: self._drop(front.name), self.say)
 
     def back(self, member: Member) -> None:
         host, end = member.as_host(), time.monotonic() + self.options.back_s
@@ -172,9 +177,12 @@ class HostCrew:
                 )
 
     def drain(self, member: Member) -> None:
-        if not self.options.drain:
+        if self.router:
+            self.router.drain(member.name, self.options.drain_s)
+        if self.options.drain:
+            self._hook(self.options.drain, member)
+        elif not self.router:
             return
-        self._hook(self.options.drain, member)
         with self._at(member) as shell:
             link = layout.current_link(_name(member))
             argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(_name(member))}", "python3", "-sE", "-")
@@ -199,6 +207,8 @@ class HostCrew:
     def restore(self, member: Member) -> None:
         if self.options.restore:
             self._hook(self.options.restore, member)
+        if self.router:
+            self.router.restore(member.name)
 
     def _hook(self, command: str, member: Member) -> None:
         port = int(member.deployment.get("port") or 8000)
@@ -220,9 +230,8 @@ class HostCrew:
                     explain=self.converge.explain,
                 )
             except ChangeFailed as e:
-                raise ChangeFailed(
-                    f"release {release} did not become ready: {e.message}", host=member.name
-                ) from e
+                why = f"release {release} did not become ready: {e.message}"
+                raise ChangeFailed(why, host=member.name, findings=e.findings) from e
 
     def gate(self, member: Member, release: str, baseline: str | None) -> Verdict:
         with self._at(member) as shell:

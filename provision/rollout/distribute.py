@@ -17,7 +17,11 @@ from provision.rollout.weights import CopyKey, allow, copy_key, copy_weights, fo
 from provision.shell import Shell
 from provision.weights import Manifest, manifest_of
 
-__all__ = ["Distribution"]
+__all__ = ["WIDTH", "Distribution"]
+
+#: Copies at once, at least: their bytes go from host to host, each costs this machine a waiting thread. With
+#: the forks of a rollout a fleet of a thousand would be fed twenty at a time, whatever the tree could do.
+WIDTH = 256
 
 
 class Hands(Protocol):
@@ -127,8 +131,9 @@ class Distribution:
         targets = [n for n in self.members if n in wanted and n not in sources]
         if not sources or not targets:
             return
+        width = max(self.hands.options.forks, WIDTH)
         done, missed = spread(
-            sources, targets, lambda s, t: self._copy(key, manifest, s, t), forks=self.hands.options.forks
+            sources, targets, lambda s, t: self._copy(key, manifest, s, t), forks=min(width, len(targets))
         )
         note = f"; not to {', '.join(sorted(missed))}" if missed else ""
         self.hands.say("", f"{manifest.ref.label}: copied to {len(done) - len(sources)} hosts{note}")

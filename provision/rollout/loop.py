@@ -113,17 +113,14 @@ class Rollout:
 
     # ---- where each host is
 
-    def _member(self, name: str) -> Member:
-        return next(m for m in self.plan.members if m.name == name)
-
     def _recall(self) -> None:
         """Results of hosts the journal has an end for, and of those the plan has nothing to do on."""
         phases = self.record.phases
+        last = {e["host"]: e for e in self.record.events if "host" in e}
         for m in self.plan.members:
             phase = phases.get(m.name)
             if phase in {"done", "rolled-back", "failed", "kept"}:
-                last = next(e for e in reversed(self.record.events) if e.get("host") == m.name)
-                self._end(m, phase, why=last.get("why", ""), told=True)
+                self._end(m, phase, why=last[m.name].get("why", ""), told=True)
             elif m.state == "same":
                 self._end(m, "ok", told=True)
 

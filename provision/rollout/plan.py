@@ -77,6 +77,8 @@ class Options:
     restore: str = ""
     drain_s: float = 300
     back_s: float = 300
+    #: The host (host_words) whose router takes each host out around its switch and puts it back.
+    router: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

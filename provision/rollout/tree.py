@@ -1,14 +1,15 @@
 """A copy from host to host: each that has it gives it to a few others, so a fleet costs log(n) rounds.
 
-Knows nothing of SSH or files: ``copy(source, target)`` does the work and says what came of it.
+Knows nothing of SSH or files: `Tree` says who copies from whom, ``spread`` lets a function do it.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from enum import Enum
 
-__all__ = ["Copied", "spread"]
+__all__ = ["Copied", "Tree", "spread"]
 
 
 class Copied(Enum):
@@ -21,6 +22,83 @@ class Copied(Enum):
     TARGET = "target failed"
 
 
+class Tree:
+    """Who copies from whom next. At most ``fanout`` copies leave one source at a time.
+
+    ``have``: hosts with a good copy; ``waiting``: those without; ``failed``: given up; ``busy``: copies now.
+    A pair costs O(log n), so that ten thousand hosts are planned in less than a second.
+    """
+
+    def __init__(
+        self, sources: Iterable[str], targets: Iterable[str], *, fanout: int = 2, attempts: int = 3
+    ) -> None:
+        self.fanout, self.attempts = max(1, fanout), attempts
+        self.have: dict[str, int] = {}
+        self.failed: set[str] = set()
+        self.busy: set[tuple[str, str]] = set()
+        self._dead: set[str] = set()
+        self._load: Counter[str] = Counter()
+        self._tries: Counter[str] = Counter()
+        self._avoid: dict[str, set[str]] = {}
+        self._free: list[tuple[int, int, str]] = []
+        for source in sources:
+            self._add(source)
+        self.waiting = dict.fromkeys(t for t in targets if t not in self.have)
+
+    def next(self) -> tuple[str, str] | None:
+        """(source, target) to start now, the least busy source first; None: wait for one that runs."""
+        while self._free and not self._current(self._free[0]):
+            heapq.heappop(self._free)
+        if not self._free:
+            return None
+        for target in self.waiting:
+            if source := self._source_for(target):
+                del self.waiting[target]
+                self.busy.add((source, target))
+                self._load[source] += 1
+                self._offer(source)
+                return source, target
+        return None
+
+    def ended(self, source: str, target: str, result: Copied) -> None:
+        """What came of a pair that ``next`` gave."""
+        self.busy.remove((source, target))
+        self._load[source] -= 1
+        if result is Copied.SOURCE:
+            self._dead.add(source)
+        self._offer(source)
+        if result is Copied.OK:
+            self._add(target)
+            return
+        self._avoid.setdefault(target, set()).add(source)
+        self._tries[target] += result is not Copied.SOURCE
+        if result is Copied.TARGET or self._tries[target] >= self.attempts:
+            self.failed.add(target)
+        else:
+            self.waiting[target] = None
+
+    def _add(self, host: str) -> None:
+        if host not in self.have:
+            self.have[host] = len(self.have)
+            self._offer(host)
+
+    def _offer(self, source: str) -> None:
+        if source not in self._dead and self._load[source] < self.fanout:
+            heapq.heappush(self._free, (self._load[source], self.have[source], source))
+
+    def _current(self, entry: tuple[int, int, str]) -> bool:
+        return entry[2] not in self._dead and self._load[entry[2]] == entry[0]
+
+    def _source_for(self, target: str) -> str:
+        """The first that didn't just fail with it; when nothing runs, even one that did."""
+        avoid = self._avoid.get(target)
+        if not avoid:
+            return self._free[0][2]
+        free = [e[2] for e in sorted(self._free) if self._current(e)]
+        good = [s for s in free if s not in avoid]
+        return next(iter(good or ([] if self.busy else free)), "")
+
+
 def spread(
     sources: Iterable[str],
     targets: Iterable[str],
@@ -30,46 +108,17 @@ def spread(
     forks: int = 20,
     attempts: int = 3,
 ) -> tuple[set[str], set[str]]:
-    """(hosts that have it now, hosts that don't). At most ``fanout`` copies leave one source at a time."""
-    have, waiting = list(dict.fromkeys(sources)), list(dict.fromkeys(targets))
-    waiting = [t for t in waiting if t not in have]
-    dead: set[str] = set()
-    failed: set[str] = set()
-    tries: Counter[str] = Counter()
-    avoid: dict[str, set[str]] = {t: set() for t in waiting}
-    busy: dict[Future[Copied], tuple[str, str]] = {}
-
-    def next_pair() -> tuple[str, str] | None:
-        """The least busy source with room, for the first target that didn't just fail with it."""
-        load = Counter(s for s, _ in busy.values())
-        free = sorted((s for s in have if s not in dead and load[s] < fanout), key=lambda s: load[s])
-        for target in waiting:
-            good = [s for s in free if s not in avoid[target]] or (free if not busy else [])
-            if good:
-                return good[0], target
-        return None
-
+    """(hosts that have it now, hosts that don't). At most ``forks`` copies run at once."""
+    tree = Tree(sources, targets, fanout=fanout, attempts=attempts)
+    running: dict[Future[Copied], tuple[str, str]] = {}
     with ThreadPoolExecutor(max_workers=max(1, forks)) as pool:
-        while waiting or busy:
-            pair = next_pair() if len(busy) < forks else None
+        while tree.waiting or running:
+            pair = tree.next() if len(running) < max(1, forks) else None
             if pair:
-                waiting.remove(pair[1])
-                busy[pool.submit(copy, *pair)] = pair
+                running[pool.submit(copy, *pair)] = pair
                 continue
-            if not busy:
+            if not running:
                 break  # nobody is left to copy from
-            for future in wait(busy, return_when=FIRST_COMPLETED).done:
-                source, target = busy.pop(future)
-                result = future.result()
-                if result is Copied.OK:
-                    have.append(target)
-                    continue
-                if result is Copied.SOURCE:
-                    dead.add(source)
-                avoid[target].add(source)
-                tries[target] += result is not Copied.SOURCE
-                if result is Copied.TARGET or tries[target] >= attempts:
-                    failed.add(target)
-                else:
-                    waiting.append(target)
-    return set(have), failed | set(waiting)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                tree.ended(*running.pop(future), future.result())
+    return set(tree.have), tree.failed | set(tree.waiting)

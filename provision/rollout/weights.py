@@ -119,6 +119,8 @@ def _rsync(target: Shell, source: Shell, login: str, key: CopyKey, m: Manifest, 
     for option in (
         "IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10",
         f"UserKnownHostsFile={key.folder}/known_hosts", "GlobalKnownHostsFile=/dev/null",
+        # First where both have it: with AES in the processor twice as fast as OpenSSH's own first choice.
+        "Ciphers=^aes128-gcm@openssh.com",
     ):  # fmt: skip
         ssh += ["-o", option]
     inside = m.folder.removeprefix(f"{WEIGHTS}/")

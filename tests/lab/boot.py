@@ -28,6 +28,8 @@ DROPPED = (
     "mac_admin",
     "mac_override",
 )
+INIT = ("/sbin/init",)
+SSHD = ("/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=no")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -43,14 +45,18 @@ def boot(home: Path) -> None:
     _root(host, home, root)
     _proc(root)
     mounts.mount("sysfs", root / "sys", "sysfs", RO | NOSUID | NODEV | NOEXEC)
-    _dev(root, home)
+    _dev(root)
+    if not host["light"]:
+        (root / "dev/kmsg").touch()
+        mounts.bind(home / "kmsg", root / "dev/kmsg")
     mounts.mount("tmpfs", root / "run", "tmpfs", NOSUID | NODEV, "mode=755,size=64m")
-    _cgroups(root, groups)
+    if not host["light"]:
+        _cgroups(root, groups)
+        _card(home / "sim", root, host["profile"])
     _boot_id(root)
-    _card(home / "sim", root, host["profile"])
     _name(root, host["name"])
     _enter(root)
-    _init()
+    _become(SSHD if host["light"] else INIT)
 
 
 def _root(host: dict[str, Any], home: Path, root: Path) -> None:
@@ -71,7 +77,7 @@ def _proc(root: Path) -> None:
         mounts.bind("/dev/null", proc / "sysrq-trigger")
 
 
-def _dev(root: Path, home: Path) -> None:
+def _dev(root: Path) -> None:
     dev = root / "dev"
     mounts.mount("tmpfs", dev, "tmpfs", NOSUID, "mode=755,size=4m")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
@@ -85,8 +91,6 @@ def _dev(root: Path, home: Path) -> None:
         "stderr": "/proc/self/fd/2",
     }.items():
         (dev / name).symlink_to(target)
-    (dev / "kmsg").touch()
-    mounts.bind(home / "kmsg", dev / "kmsg")
     (dev / "pts").mkdir()
     mounts.mount("devpts", dev / "pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=620,gid=5")
     (dev / "shm").mkdir()
@@ -140,11 +144,12 @@ def _enter(root: Path) -> None:
     mounts.shared(Path("/"))
 
 
-def _init() -> None:
+def _become(program: Iterable[str]) -> None:
     drop = ",".join(f"-{name}" for name in DROPPED)
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     os.execve(
         "/usr/bin/setpriv",
-        ["setpriv", "--bounding-set", drop, "--inh-caps", drop, "/sbin/init"],
+        ["setpriv", "--bounding-set", drop, "--inh-caps", drop, *program],
         {"container": "eyas-lab", "PATH": PATH, "TERM": "dumb"},
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from inventory.errors import CheckRefused
 
 __all__ = [
+    "cpu_seconds",
     "create",
     "freeze",
     "hierarchies",
@@ -104,6 +105,15 @@ def processes(lab: str, host: str = "") -> set[int]:
         with contextlib.suppress(OSError):  # the group may end while we look; rglob would not bear that
             found |= {int(pid) for pid in (Path(folder) / "cgroup.procs").read_text().split()}
     return found
+
+
+def cpu_seconds(lab: str) -> float:
+    """CPU that the lab's hosts, all of them, have used since it is up."""
+    for name, group in _groups(lab):
+        if "cpuacct" in name.split(","):
+            return int((group / "cpuacct.usage").read_text()) / 1e9
+    stat = (dict(_groups(lab))["unified"] / "cpu.stat").read_text().split()
+    return int(stat[stat.index("usage_usec") + 1]) / 1e6
 
 
 def labs() -> set[str]:

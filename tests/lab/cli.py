@@ -41,7 +41,7 @@ def up(host: str, what: str, options: Options) -> int:
         name=options["lab"],
         release=options["release"],
         yes=options["yes"],
-        **{k: options[k] for k in ("profile", "os", "user", "sudo", "size", "memory")},
+        **{k: options[k] for k in ("profile", "os", "user", "sudo", "size", "memory", "light")},
     )
     say_to_stderr(f"{len(names)} up in {time.monotonic() - began:.1f} s")
     return _print_status([lab], options["json"])

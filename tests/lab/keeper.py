@@ -5,12 +5,14 @@ groups, so whatever the host starts does too.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.lab import cgroups, kernel_log
 
@@ -22,6 +24,9 @@ def keep(home: Path) -> int:
     """Returns how the last boot ended: minus the signal that ended the host's PID 1."""
     host = json.loads((home / "host.json").read_text())
     cgroups.enter(json.loads((home / "cgroups.json").read_text()), "keeper")
+    if host["light"]:  # it never boots again, so there is nothing to stay for
+        argv = _boot(host, home)
+        os.execvp(argv[0], argv)
     pipe = kernel_log.open_pipe(home / "kmsg")  # held open for the host's life
     while True:
         kernel_log.drain(pipe)
@@ -47,7 +52,7 @@ def _log_of_boot(home: Path, booted: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-def _boot(host: dict[str, str], home: Path) -> list[str]:
+def _boot(host: dict[str, Any], home: Path) -> list[str]:
     return [
         *("nsenter", f"--net=/run/netns/{host['netns']}"),
         *("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"),

@@ -89,7 +89,9 @@ def _packages(look: Look) -> "dict[str, dict[str, Any]]":
 
 
 def _unattended(look: Look, packages: "Any") -> "dict[str, Any]":
-    settings = re.findall(r'^([\w:-]+) "([^"]*)";', look.run("apt-config", "dump"), re.MULTILINE)
+    # Told the architectures, it need not ask dpkg for them: three quarters of its time.
+    dump = look.run("apt-config", "-o", "APT::Architectures::=any", "dump")
+    settings = re.findall(r'^([\w:-]+) "([^"]*)";', dump, re.MULTILINE)
     values = dict(settings)
     seen = packages.get("unattended-upgrades") if "missing" not in packages else None
     return {

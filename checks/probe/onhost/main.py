@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import cuda, driver, kernel_log, nvml, ourselves, ports, smi, storage, system, units
+from . import cuda, driver, kernel_log, nvml, ourselves, ports, storage, system, units
 from .base import Look, LookFailed, attempt, missing, reason
 
 TYPE_CHECKING = False
@@ -182,6 +182,8 @@ def cards(look: Look, pynvml: "Callable[[], Any]") -> "dict[str, Any]":
         facts = nvml.collect(look, pynvml)
     if facts["driver"].get("nvml_error") is None:
         return facts
+    from . import smi  # noqa: PLC0415 - compiled where it is needed
+
     try:
         more = smi.collect(look)
     except LookFailed as e:

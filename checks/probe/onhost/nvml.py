@@ -47,6 +47,11 @@ RECOVERY = [
     "system_reboot",
 ]
 FABRIC = ("not_supported", "not_started", "in_progress", "completed")
+# Whole names: what isn't named here of pynvml is not sent along.
+PROCESSES = (
+    ("compute", ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")),
+    ("graphics", ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses_v2")),
+)
 RECOVERY_FIELD = 230
 MOST_LINKS = 36
 
@@ -148,14 +153,13 @@ class _Nvml(Guard):
 
     def _processes(self, h: "Any") -> "Any":
         out = []
-        for kind in ("Compute", "Graphics"):
-            base = f"nvmlDeviceGet{kind}RunningProcesses"
-            found = self.first((base, h), (base + "_v2", h))
+        for kind, calls in PROCESSES:
+            found = self.first(*[(call, h) for call in calls])
             if gone(found):
-                if kind == "Compute":
+                if kind == "compute":
                     return found
                 continue
-            out += [self._process(p, kind.lower()) for p in found]
+            out += [self._process(p, kind) for p in found]
         return out
 
     def _process(self, p: "Any", kind: str) -> "dict[str, Any]":

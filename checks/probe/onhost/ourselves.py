@@ -1,13 +1,12 @@
 """What eyas left on this host: folders, environments, releases, weights, lock, managed files, user."""
 
 import grp
-import hashlib
 import json
 import os
 import pwd
 import stat
 
-from .base import Look, LookFailed, attempt, missing, reason
+from .base import Look, LookFailed, attempt, digest, missing, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _release(look: Look, name: str) -> "dict[str, Any]":
     )
     proven = look.exists(STATE + f"/releases/{name}/proof.json")
     kept = {k: told[k] for k in keep if k in told}
-    return dict(kept, id=name, complete=True, proven=proven, sha256=_sha256(look, path))
+    return dict(kept, id=name, complete=True, proven=proven, sha256=digest(look, path))
 
 
 def _envs(look: Look) -> "list[dict[str, Any]]":
@@ -199,9 +198,4 @@ def _file(look: Look, path: str) -> "dict[str, Any] | None":
         raise LookFailed(f"{path} is not a regular file")
     if seen.st_size > LARGEST_FILE:
         raise LookFailed(f"{path} is larger than any file eyas writes")
-    return dict(_owner(seen), sha256=_sha256(look, path), bytes=seen.st_size)
-
-
-def _sha256(look: Look, path: str) -> str:
-    with open(look.path(path), "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
+    return dict(_owner(seen), sha256=digest(look, path), bytes=seen.st_size)

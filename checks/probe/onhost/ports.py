@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import struct
 
 from .base import Look, LookFailed, attempt, missing, reason
@@ -42,7 +41,13 @@ def _listening(table: str) -> "list[tuple[str, int, str]]":
 def _address(text: str) -> str:
     """The kernel writes an address as native 32-bit words in hex."""
     raw = b"".join(struct.pack("=I", int(text[i : i + 8], 16)) for i in range(0, len(text), 8))
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+    if len(raw) == 4:
+        return ".".join(map(str, raw))
+    if not any(raw):
+        return "::"
+    import socket  # noqa: PLC0415 - costs as much as all of this look, and few hosts need it
+
+    return socket.inet_ntop(socket.AF_INET6, raw)
 
 
 def _owners(look: Look, wanted: "set[str]") -> "dict[str, int]":

@@ -1,11 +1,10 @@
 """Our units as systemd holds them, and their main processes as they really run."""
 
-import hashlib
 import os
 import re
 import time
 
-from .base import Look, LookFailed, attempt, missing
+from .base import Look, LookFailed, attempt, digest, missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _unit(look: Look, p: "dict[str, str]") -> "dict[str, Any]":
         "main_pid": pid or None,
         "exit_status": int(p["ExecMainStatus"]) if p.get("ExecMainStatus", "").isdigit() else None,
         "fragment": p.get("FragmentPath") or None,
-        "fragment_sha256": attempt(_sha256, look, p["FragmentPath"]) if p.get("FragmentPath") else None,
+        "fragment_sha256": attempt(digest, look, p["FragmentPath"]) if p.get("FragmentPath") else None,
         "drop_ins": (p.get("DropInPaths") or "").split(),
         "enabled": p.get("UnitFileState") or None,
         "needs_reload": p.get("NeedDaemonReload") == "yes",
@@ -115,11 +114,6 @@ def _unit(look: Look, p: "dict[str, str]") -> "dict[str, Any]":
         "started_at": time.time() - (time.monotonic() - started) if started else None,
     }
     return dict(out, **_process(look, pid))
-
-
-def _sha256(look: Look, path: str) -> str:
-    with open(look.path(path), "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
 
 
 def seconds(text: str) -> "float | None":

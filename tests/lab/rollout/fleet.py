@@ -28,6 +28,7 @@ LOOSE = ("--no-preflight", "--ttft-tolerance", "5000", "--speed-tolerance", "95"
 class Fleet:
     def __init__(self, lab: Lab, home: Path) -> None:
         self.lab, self.home = lab, home
+        self.extra: dict[str, Any] = {}
         built = build_standin_wheelhouse()
         assert built.lock.path
         shutil.copy(built.lock.path, home / "standin.txt")
@@ -54,6 +55,7 @@ class Fleet:
             "weights_from": "push",
             "env": {"EYAS_STANDIN_FILE": f"/etc/eyas-lab/{version}.fault"},
         }
+        words |= self.extra
         path = self.home / version / "fl.yml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(words))
@@ -67,7 +69,7 @@ class Fleet:
         )  # fmt: skip
 
     def start(self, task: str, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "invoke", task, "--inventory", str(self.lab.inventory), *words]
+        argv = [sys.executable, "-m", "invoke", task, *words, "--inventory", str(self.lab.inventory)]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, cwd=ROOT, env=self.env, stdout=pipe, stderr=pipe, text=True)
 
