@@ -15,6 +15,7 @@ __all__ = ["FILES", "bring"]
 FILES = (
     "activate.sh",
     "bench.py",
+    "bench_load.py",
     "endpoint.py",
     "hold_lock.py",
     "proof.py",

@@ -1,5 +1,6 @@
 """The programs that run on the host, called as functions: the load against a server, the review's files."""
 
+import ast
 import asyncio
 import contextlib
 import importlib
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from provision.bench.programs import FILES
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"
 
@@ -266,3 +269,14 @@ def test_a_bench_that_ended_well_needs_no_way_back(programs: SimpleNamespace, tm
     words = [str(tmp_path / n) for n in ("gone.json", "flock", "owner", "work", "audit")]
     assert programs.put_back.main(*words) == 0
     assert not (tmp_path / "audit").exists()
+
+
+def test_what_a_program_imports_is_brought_along() -> None:
+    """The folder on the host holds nothing else; pynvml lies beside them."""
+    ours = {p.stem for p in FOLDER.glob("*.py")}
+    for name in FILES:
+        if name.endswith(".py"):
+            tree = ast.parse((FOLDER / name).read_text())
+            imports = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+            imports |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+            assert {f"{i}.py" for i in imports & ours} <= set(FILES), name
