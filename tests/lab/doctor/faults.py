@@ -214,6 +214,13 @@ def _bad_guesses(box: Box) -> None:
 def _port_taken(box: Box) -> None:
     box.sh(f"systemctl stop {UNIT}")
     box.lab("port-taken", "8000")
+    box.sh("until ss -ltn | grep -q ':8000 '; do sleep 0.1; done")
+
+
+def _disk_full(box: Box) -> None:
+    """Before the engine has written what it would only overwrite."""
+    box.sh("rm -rf /var/cache/eyas-demo/vllm")
+    box.lab("disk-full")
 
 
 def _shm_full(box: Box) -> None:
@@ -249,7 +256,7 @@ FAULTS = (
     Fault("hang", "engine-hung", _hang, after="injected"),
     Fault("few guesses accepted", "spec-low-acceptance", _bad_guesses, after="injected"),
     Fault("stopped", "service-not-running", _stopped, after="injected"),
-    Fault("disk full", "disk-full", lambda b: b.lab("disk-full")),
+    Fault("disk full", "disk-full", _disk_full),
     Fault("shared memory full", "shm-too-small", _shm_full),
     Fault("the host's memory", "host-ram-oom", lambda b: b.drop_in("MemoryMax=16M", "MemorySwapMax=0")),
     Fault("old driver", "driver-too-old", _old_driver),
