@@ -38,6 +38,6 @@ def test_what_failed_in_the_lab_runs_again_alone(
 
 def test_every_test_is_in_one_step() -> None:
     marks = [step[step.index("-m", 2) + 1] for step in (project.UNIT_TESTS, *project.LAB_TESTS)]
-    for here in ({"lab"}, {"engine"}, {"process"}, {"lab", "engine"}, set()):
-        true = {name: name in here for name in ("lab", "engine", "process")}
+    for here in ({"lab"}, {"engine"}, {"process"}, {"browser"}, {"lab", "engine"}, set()):
+        true = {name: name in here for name in ("lab", "engine", "process", "browser")}
         assert sum(bool(eval(mark, true)) for mark in marks) == 1, here
