@@ -102,9 +102,10 @@ def command(stage: Stage, *words: str) -> tuple[int, str, str]:
 def test_a_tenth_slower_than_its_baseline_is_seen_by_bench_review_and_doctor(
     stage: Stage, bench: Bench
 ) -> None:
-    quick = {"tokens_per_s": 150.0, "acceptance": 0.6}
+    quick = {"tokens_per_s": 150.0}
     stage.engine(quick)
-    d = deployment(stage)
+    # Without drafts: the stand-in's acceptance is not the same each time, as a greedy engine's is.
+    d = stage.deployment(None, max_model_len=2048)
     assert stage.run(d).exit_code == 0
     stage.sh(f"rm -f /var/lib/eyas/releases/{stage.current()}/proof.json")
     assert stage.run(d).exit_code == 0  # proven at this speed
@@ -123,7 +124,7 @@ def test_a_tenth_slower_than_its_baseline_is_seen_by_bench_review_and_doctor(
     assert samples["eyas_review_tokens_per_second"] == pytest.approx(
         samples["eyas_baseline_tokens_per_second"], rel=0.05
     )
-    assert samples["eyas_review_acceptance_ratio"] == pytest.approx(0.6, rel=0.1)
+    assert "eyas_review_acceptance_ratio" not in samples
     latest = json.loads(stage.sh("cat /var/lib/eyas/review/chat/latest.json"))
     # A lab host may not raise its limits: that this is seen shows that it was looked at.
     assert set(latest["differences"]) <= {"limits"}
