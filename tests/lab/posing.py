@@ -1,7 +1,8 @@
 """Make a lab host's Python believe something of the host: its C library, its own version, its clock.
 
-No namespace holds these, so they are changed where every program on the host asks for them: at the start
-of its Python (``sitecustomize``, which ``python3 -I`` reads too). ``date`` and systemd still know better.
+No namespace holds these, so they are changed where every program on the host asks for them: in the one file
+of the standard library that each start of its Python reads, also ``python3 -I -S``. ``date`` and systemd
+still know better.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["clock", "glibc", "honest", "python"]
 
-_FIND = "import sys; print(f'/usr/lib/python{sys.version_info[0]}.{sys.version_info[1]}/sitecustomize.py')"
+_FIND = "import encodings; print(encodings.__file__)"
+_POSE = '[ -e "$1.real" ] || cp -p "$1" "$1.real"; { cat "$1.real"; cat; } >"$1.new"; mv "$1.new" "$1"'
 
 
 def glibc(host: "LabHost", value: str) -> None:
@@ -19,12 +21,11 @@ def glibc(host: "LabHost", value: str) -> None:
 
 
 def python(host: "LabHost", value: str) -> None:
-    numbers = value.replace(".", ", ")
+    major, minor, micro = value.split(".")
     _pose(
         host,
-        "import collections, sys\n"
-        "names = 'major minor micro releaselevel serial'\n"
-        f"sys.version_info = collections.namedtuple('version_info', names)({numbers}, 'final', 0)\n",
+        f"import sys\nsys.version_info = type('Posing', (tuple,), dict(major={major}, minor={minor}))"
+        f"(({major}, {minor}, {micro}, 'final', 0))\n",
     )
 
 
@@ -33,16 +34,12 @@ def clock(host: "LabHost", value: str) -> None:
 
 
 def honest(host: "LabHost", _: str = "") -> None:
-    """Back to what Debian has there: a link into /etc."""
-    path = _path(host)
-    host.run(["sh", "-ec", 'rm -f "$1"; [ ! -e "$1.real" ] || mv "$1.real" "$1"', "sh", path])
+    host.run(["sh", "-ec", '[ ! -e "$1.real" ] || mv "$1.real" "$1"', "sh", _path(host)])
 
 
 def _pose(host: "LabHost", text: str) -> None:
-    path = _path(host)
-    script = '[ -e "$1.real" ] || [ ! -e "$1" ] || mv "$1" "$1.real"; cat > "$1"'
-    host.run(["sh", "-ec", script, "sh", path], stdin=text)
+    host.run(["sh", "-ec", _POSE, "sh", _path(host)], stdin=text)
 
 
 def _path(host: "LabHost") -> str:
-    return host.run(["/usr/bin/python3", "-S", "-c", _FIND]).stdout.strip()
+    return host.run(["/usr/bin/python3", "-I", "-S", "-c", _FIND]).stdout.strip()

@@ -225,7 +225,12 @@ class Command:
         self.process.send_signal(number)
 
     def finish(self, timeout: float = 120) -> tuple[int, str, str]:
-        out, _ = self.process.communicate(timeout=timeout)
+        try:
+            out, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.process.communicate()
+            raise
         return self.process.returncode, out.decode(), self.stderr()
 
 

@@ -175,7 +175,7 @@ def canaries(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployme
 
 def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-b-*")
-    stage.hub.faults.add("lfs/", rate=30000)
+    stage.hub.faults.add("/lfs/.*head-b", rate=30000)
     with CommandLines(KEY, TOKEN) as lines:
         texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
         stage.run(canaries, check=True)
@@ -184,10 +184,10 @@ def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     with ssh.connect(stage.host(), ssh.SshOptions()) as shell:
         texts.append(json.dumps(probe(shell, ["chat"]).tree))
     assert '"exit_code": 0' in texts[0], texts
-    for shown in (*texts, (stage.folder / "journal.jsonl").read_text()):
+    journals = [file.read_text() for file in stage.folder.rglob("*.jsonl")]
+    assert journals
+    for shown in (*texts, *journals):
         assert "canary" not in shown
-    for file in (stage.folder / "state").rglob("*.jsonl"):
-        assert "canary" not in file.read_text()
     found = stage.sh(
         "cd /; ls | grep -Ev '^(proc|sys|dev|run)$' | xargs grep -rl canary- 2>/dev/null | sed s,^,/, || true"
     )
