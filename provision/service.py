@@ -13,9 +13,12 @@ from provision.programs import program
 from provision.release import ReleaseWant
 from provision.shell import Result, Shell
 
-__all__ = ["ServiceState", "activate", "plan_switch", "prove"]
+__all__ = ["FAILED_LINE", "ServiceState", "activate", "plan_switch", "prove", "switch"]
 
 Explain = Callable[[str], str]
+OnLine = Callable[[str], None]
+#: activate.sh says so as soon as the new release has failed, before it puts the former one back.
+FAILED_LINE = "eyas-failed "
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> lis
         title = f"restart {layout.unit_name(want.deployment)} ({_why(state)})"
     else:
         title = f"serve release {want.id} (now: {state.current or 'nothing'})"
-    return [Change(title, lambda shell: _switch(shell, want, state.current, explain), disruptive=True)]
+    return [Change(title, lambda shell: switch(shell, want, state.current, explain), disruptive=True)]
 
 
 def _why(s: ServiceState) -> str:
@@ -78,27 +81,40 @@ def activate(
         raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 
 
-def _activate(shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float) -> Result:
+def _activate(
+    shell: Shell,
+    deployment: str,
+    release: str,
+    former: str,
+    timeout_start_s: float,
+    on_line: OnLine | None = None,
+) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
     note_switch(shell, deployment, release)
     return shell.run(
-        ("sh", "-s", "--", *where, former), timeout=wait, stdin=program("activate.sh"), check=False
+        ("sh", "-s", "--", *where, former),
+        timeout=wait,
+        stdin=program("activate.sh"),
+        check=False,
+        on_line=on_line,
     )
 
 
 def _failure(shell: Shell, deployment: str, got: Result, explain: Explain = lambda _: "") -> str:
     """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
-    marked = [line.split() for line in got.stdout.splitlines() if line.startswith("eyas-failed ")]
+    marked = [line.split() for line in got.stdout.splitlines() if line.startswith(FAILED_LINE)]
     text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
     said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]
     return explain(text) or "\n".join(said[-6:]) or got.tail()
 
 
-def _switch(shell: Shell, want: ReleaseWant, current: str | None, explain: Explain) -> None:
+def switch(
+    shell: Shell, want: ReleaseWant, current: str | None, explain: Explain, on_line: OnLine | None = None
+) -> None:
     """Raises RolledBack or ChangeFailed; the host itself puts the former release back (see activate.sh)."""
     former = layout.release_dir(current) if current and current != want.id else "noted" if current else ""
-    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s)
+    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s, on_line)
     if got.ok:
         return
     message = f"release {want.id} did not become ready: {_failure(shell, want.deployment, got, explain)}"

@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from checks.facts import HostFacts
+from checks.nodes.fabric import Seat
 from checks.preconditions import Floors
 from checks.preconditions import Want as HostWant
 from inventory.catalogue import EngineRelease, load_catalogue
@@ -16,6 +18,7 @@ from inventory.errors import CheckRefused, UsageError
 from inventory.locks import WheelLock, find_lock, lock_for, read_lock
 from inventory.model import Deployment, Device, Host
 from inventory.resolve import resolve_version
+from inventory.roles import Node
 from provision import layout
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
@@ -60,9 +63,20 @@ class Want:
 
 
 def want_for(
-    host: Host, d: Deployment, facts: HostFacts, sources: Sources, say: Callable[[str], None]
+    host: Host,
+    d: Deployment,
+    facts: HostFacts,
+    sources: Sources,
+    say: Callable[[str], None],
+    *,
+    seating: Sequence[Seat] = (),
 ) -> Want:
-    """Resolve everything. Raises CheckRefused or UsageError before anything on the host is touched."""
+    """Resolve everything. Raises CheckRefused or UsageError before anything on the host is touched.
+
+    ``seating``: of a deployment over several hosts, every host's place in it.
+    """
+    seat = next((s for s in seating if s.host == host.name), None)
+    node = seat.node if seat else None
     catalogue = load_catalogue()
     python = ".".join((facts.value("python.version", str) or "").split(".")[:2]) or None
     lock = _named_lock(d)
@@ -86,8 +100,8 @@ def want_for(
         manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
     env = layout.env_dir(lock.id)
     served = Served(
-        argv=_argv(d, engine, manifests, env),
-        env=_environment(d, engine, facts, env),
+        argv=_argv(d, engine, manifests, env, node),
+        env=_environment(d, engine, facts, env, node),
         engine_version=engine.version,
         lock_id=lock.id,
         lock_name=lock.name,
@@ -98,6 +112,7 @@ def want_for(
         metrics=dict(engine.metrics),
         api_key_env=(engine.api_key_env,) if key and engine.api_key_env else (),
         api_key_digest=secret_digest(key, d.name),
+        group=group_words(d, seat, seating) if seat else None,
     )
     if key and not engine.api_key_env:
         raise CheckRefused(
@@ -119,6 +134,11 @@ def want_for(
     )
 
 
+def group_words(d: Deployment, seat: Seat, seating: Sequence[Seat]) -> dict[str, Any]:
+    """The group as a release tells it; supervisors meet beside the engine's rendezvous."""
+    return {"rank": seat.node.rank, "port": d.master_port + 1, "members": [s.words() for s in seating]}
+
+
 def _named_lock(d: Deployment) -> WheelLock | None:
     if d.lock is None:
         return None
@@ -134,15 +154,23 @@ def _lock_for(d: Deployment, engine_version: str, python: str | None) -> WheelLo
     return lock_for(d.engine, engine_version, d.device, python=python or "3.12")
 
 
-def _argv(d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: str) -> tuple[str, ...]:
+def _argv(
+    d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: str, node: Node | None
+) -> tuple[str, ...]:
     draft = manifests.get("draft")
     program, *rest = render(
-        d, engine, target_path=manifests["target"].folder, draft_path=draft.folder if draft else None
+        d,
+        engine,
+        target_path=manifests["target"].folder,
+        draft_path=draft.folder if draft else None,
+        node=node,
     )
     return (f"{env}/bin/{program}", *rest)
 
 
-def _environment(d: Deployment, engine: EngineRelease, facts: HostFacts, env: str) -> dict[str, str]:
+def _environment(
+    d: Deployment, engine: EngineRelease, facts: HostFacts, env: str, node: Node | None
+) -> dict[str, str]:
     """Every cache below the unit's own folders: a service user has no home that can be written."""
     unit = layout.unit_name(d.name)
     cache, state = f"/var/cache/{unit}", f"/var/lib/{unit}"
@@ -166,7 +194,7 @@ def _environment(d: Deployment, engine: EngineRelease, facts: HostFacts, env: st
         "OUTLINES_CACHE_DIR": f"{cache}/outlines",
         "FLASHINFER_WORKSPACE_BASE": cache,
         "PYTHONUNBUFFERED": "1",
-        **render_env(d, engine),
+        **render_env(d, engine, node=node),
     }
 
 
