@@ -51,9 +51,7 @@ def render(
     return spell(roles, release, spec_extra=extra, extra_args=deployment.extra_args)
 
 
-def render_env(
-    deployment: Deployment, release: EngineRelease, *, node: Node | None = None
-) -> dict[str, str]:
+def render_env(deployment: Deployment, release: EngineRelease, *, node: Node | None = None) -> dict[str, str]:
     """The environment the service runs with, without secrets; the deployment's own values win."""
     world = deployment.tensor_parallel * deployment.pipeline_parallel
     here = node or Node(0, "")

@@ -118,7 +118,9 @@ def _document(d: Deployment, s: Served, start_s: int) -> dict[str, Any]:
             **({"join_s": JOIN_S, "misfit_s": MISFIT_S, "peer_s": PEER_S} if s.group else {}),
         },
         **({"group": dict(s.group)} if s.group else {}),
-        "settings": json.loads(d.model_dump_json(exclude=_NOT_SETTINGS | (_OF_ONE_HOST if s.group else set()))),
+        "settings": json.loads(
+            d.model_dump_json(exclude=_NOT_SETTINGS | (_OF_ONE_HOST if s.group else set()))
+        ),
     }
 
 

@@ -17,6 +17,8 @@ from inventory.model import Host
 from provision import converge, observe, ssh
 from provision.explain import explain
 from provision.fleet import FORKS, each_host
+from provision.nodes.converge import provision_group
+from provision.nodes.roster import groups_of
 from provision.preflight import preflight
 from provision.report import Progress, exit_code, show_reports
 from provision.want import Sources
@@ -74,11 +76,14 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
     )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
+    alone, groups = groups_of(hosts, wanted)
     reports = each_host(
-        hosts,
+        alone,
         lambda h: converge.provision_host(h, wanted[h.name], connect, options, progress.for_host(h.name)),
         forks=flags.forks,
     )
+    for group in groups:
+        reports += provision_group(group, connect, options, progress.for_host)
     show_reports(reports, "provision", as_json=flags.as_json, diff=flags.diff, mask=sources.secrets.mask)
     return exit_code(reports, detailed=flags.detailed_exitcode)
 

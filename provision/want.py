@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -60,6 +60,8 @@ class Want:
     api_key: str | None
     hub_token: str | None
     notes: tuple[str, ...]
+    #: Of several hosts: this rank's place and its peers, as release.json tells it.
+    group: Mapping[str, Any] = field(default_factory=dict)
 
 
 def want_for(
@@ -131,6 +133,7 @@ def want_for(
         api_key=key,
         hub_token=token,
         notes=resolution.reasons + ((engine.note,) if engine.note else ()),
+        group=served.group or {},
     )
 
 

@@ -44,6 +44,8 @@ class Line:
                     self.heard = time.monotonic()
                     self.goodbye = str(words.get("bye", "")) or self.goodbye
                     on_words(words)
+        except TimeoutError:
+            self.gone = self.gone or "no sign of life for %g s" % self.peer_s
         except (OSError, ValueError, AttributeError, TypeError) as e:
             self.gone = self.gone or "%s" % e
         self.gone = self.gone or "it closed the connection"

@@ -2,11 +2,11 @@
 
     reach.py {"address", "ports": [..], "peers": {"HOST": "ADDRESS"}, "seconds"}
 
-Listens on its own address, at each port and at one high one that the kernel picks, and says which as its first
-line, "listening {PORT: how}". Then one line on standard input, {"HOST": [PORT, ...]}, says what to connect to;
-each connection must carry 64 KiB there and an answer back, which a wrong MTU does not. Prints one JSON object,
-{"HOST PORT": "ok" or why not}, and listens on until standard input ends. A port that is in use already
-("busy") is somebody's: connecting to it proves the way, the answer is not waited for.
+Listens on its own address, at each port and at a high one that the kernel picks, and says so in its first
+line: "listening {PORT: how}", how being "free", "busy" or why not. Then one line on standard input,
+{"HOST": {PORT: how}}, says what to connect to. Each connection must carry 64 KiB there and an answer back, which it does not
+where the packet size is wrong; a busy port is somebody's, and connecting to it is proof enough. Prints one
+JSON object, {"HOST PORT": "ok" or why not}, and listens on until standard input ends.
 """
 
 import errno
@@ -56,7 +56,7 @@ def connect(own, address, port, seconds, busy):
                 return "ok"
             sock.sendall(bytes(BLOCK))
             said = sock.recv(4)
-    except socket.timeout:
+    except TimeoutError:
         return "timed out after %g s" % seconds
     except OSError as e:
         return e.strerror or str(e)
@@ -65,7 +65,9 @@ def connect(own, address, port, seconds, busy):
 
 def main(words):
     told = json.loads(words)
-    print("listening " + json.dumps(dict(listen(told["address"], p) for p in [*told["ports"], 0])), flush=True)
+    print(
+        "listening " + json.dumps(dict(listen(told["address"], p) for p in [*told["ports"], 0])), flush=True
+    )
     targets = json.loads(sys.stdin.readline() or "{}")
     found, threads = {}, []
 

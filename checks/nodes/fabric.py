@@ -109,7 +109,9 @@ def _shared(ports: Mapping[str, list[_Port]]) -> dict[str, _Port]:
     if best and speeds.count(best) == 1:
         return options[speeds.index(best)]
     told = "; ".join(
-        f"{next(iter(o.values())).network} (" + ", ".join(f"{h} {p.name}" for h, p in o.items()) + f", {_rate(s)})"
+        f"{next(iter(o.values())).network} ("
+        + ", ".join(f"{h} {p.name}" for h, p in o.items())
+        + f", {_rate(s)})"
         for o, s in zip(options, speeds, strict=True)
     )
     raise CheckRefused(

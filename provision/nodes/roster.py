@@ -8,7 +8,7 @@ from inventory.model import Deployment, Host
 
 __all__ = ["Group", "groups_of"]
 
-#: What may differ between the hosts of a group: a core or a card to bind to, and how a host calls its network.
+#: What may differ between the hosts of a group: a core or a card to bind to, a network's name.
 OWN = {"env", "interface"}
 
 
@@ -72,7 +72,9 @@ def _group(name: str, hosts: list[Host], wanted: Mapping[str, Deployment]) -> Gr
             hint="select every host of the group, or mend eyas_group and nodes",
         )
     for h in hosts[1:]:
-        differ = [k for k in type(d).model_fields if k not in OWN and getattr(wanted[h.name], k) != getattr(d, k)]
+        differ = [
+            k for k in type(d).model_fields if k not in OWN and getattr(wanted[h.name], k) != getattr(d, k)
+        ]
         if differ:
             raise InventoryError(
                 f"deployment {d.name} differs from {hosts[0].name}'s in {', '.join(differ)}",
