@@ -4,9 +4,9 @@
 
 Listens on its own address, at each port and at a high one that the kernel picks, and says so in its first
 line: "listening {PORT: how}", how being "free", "busy" or why not. Then one line on standard input,
-{"HOST": {PORT: how}}, says what to connect to. Each connection must carry 64 KiB there and an answer back, which it does not
-where the packet size is wrong; a busy port is somebody's, and connecting to it is proof enough. Prints one
-JSON object, {"HOST PORT": "ok" or why not}, and listens on until standard input ends.
+{"HOST": {PORT: how}}, says what to connect to. Each connection must carry 64 KiB there and an answer back,
+which it does not where the packet size is wrong; a busy port is somebody's, and connecting to it is proof
+enough. Prints one JSON object, {"HOST PORT": "ok" or why not}, and listens on until standard input ends.
 """
 
 import errno

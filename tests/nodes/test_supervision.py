@@ -91,8 +91,8 @@ def test_a_broken_connection_is_a_lost_rank(make: Make) -> None:
 def test_silence_is_a_lost_rank(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     head, follower = together(make, peer_s=0.3)
     monkeypatch.setattr(onhost.Line, "send", lambda _self, **_words: None)
-    assert "no sign of life" in eventually(head.lost)
-    assert "no sign of life" in eventually(follower.lost)
+    # Whoever notices first closes the connection.
+    assert any("no sign of life" in eventually(end.lost) for end in (head, follower))
 
 
 def test_another_release_is_named_on_both_sides_and_mends_itself(make: Make) -> None:
