@@ -73,10 +73,11 @@ def activate(
     *,
     former: str | None = None,
     explain: Explain = lambda _: "",
+    on_line: OnLine | None = None,
 ) -> None:
     """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
     back = layout.release_dir(former) if former and former != release else ""
-    got = _activate(shell, deployment, release, back, timeout_start_s)
+    got = _activate(shell, deployment, release, back, timeout_start_s, on_line)
     if not got.ok:
         raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
 

@@ -17,7 +17,7 @@ from checks.nodes.fabric import Seat, seats
 from checks.outcome import Finding, Severity
 from inventory.errors import ChangeFailed, CheckRefused, EyasError
 from inventory.model import Host
-from provision import converge, layout
+from provision import converge, layout, service
 from provision.change import Change
 from provision.converge import HostReport, Options, look, plan_changes
 from provision.hostlock import host_lock
@@ -197,8 +197,8 @@ def _apply(ranks: list[Rank], options: Options) -> None:
     if switching:
         ranks[0].say("does every rank reach every other?")
         refuse_unreachable(ranks)
-        together = GroupSwitch(ranks, options.explain)
-        each_rank(ranks, lambda r: _make(r, [_switch_of(r, together)], options))
+        together = GroupSwitch([r.name for r in ranks])
+        each_rank(ranks, lambda r: _make(r, [_switch_of(r, together, options)], options))
     if switching or proving:
         proof = Change("proof: streamed requests, speed, acceptance", lambda s: _prove(s, ranks))
         _make_one(ranks, ranks[0], proof, options)
@@ -219,10 +219,21 @@ def _make_one(ranks: list[Rank], which: Rank, change: Change, options: Options) 
     each_rank(ranks, lambda r: _make(r, [change], options) if r is which else None)
 
 
-def _switch_of(rank: Rank, together: GroupSwitch) -> Change:
+def _switch_of(rank: Rank, together: GroupSwitch, options: Options) -> Change:
+    release = rank.wanted().release
+    current = (rank.seen().value("eyas.current", dict) or {}).get(release.deployment)
+
+    def activate(on_line: service.OnLine) -> None:
+        service.switch(rank.shell, release, current, options.explain, on_line)
+
+    def back(message: str) -> None:
+        if current == release.id:
+            raise ChangeFailed(message, hint=f"invoke doctor --host {rank.name}", host=rank.name)
+        service.put_back(rank.shell, release.deployment, current, release.timeout_start_s, message)
+
     planned = next((c for c in rank.changes if c.disruptive), None)
     title = planned.title if planned else f"restart eyas-{rank.deployment.name} (with its group)"
-    return Change(title, lambda _: together.apply(rank), disruptive=True)
+    return Change(title, lambda _: together.apply(rank.name, activate, back), disruptive=True)
 
 
 def _prove(shell: Any, ranks: list[Rank]) -> None:

@@ -3,16 +3,17 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from checks.facts import HostFacts
-from inventory.errors import CheckRefused, EyasError
+from inventory.errors import CheckRefused
 from inventory.model import Deployment, Host
 from provision.change import Change
 from provision.converge import HostReport
 from provision.nodes.roster import Group
+from provision.nodes.switch import side_by_side
 from provision.shell import Session
 from provision.want import Want
 
@@ -75,19 +76,17 @@ def connected(
 def each_rank(ranks: list[Rank], work: Callable[[Rank], None]) -> None:
     """``work`` on all ranks at once. Raises GroupStopped when any failed; each failure is in its report."""
 
-    def one(rank: Rank) -> EyasError | None:
+    def timed(rank: Rank) -> None:
         began = time.monotonic()
         try:
             work(rank)
-        except EyasError as e:
-            rank.report.fail(e)
-            return e
         finally:
             rank.report.seconds = round(rank.report.seconds + time.monotonic() - began, 1)
-        return None
 
-    with ThreadPoolExecutor(max_workers=len(ranks)) as pool:
-        failed = [(r, e) for r, e in zip(ranks, pool.map(one, ranks), strict=True) if e]
+    errors = side_by_side({r.name: partial(timed, r) for r in ranks})
+    failed = [(r, errors[r.name]) for r in ranks if r.name in errors]
+    for rank, e in failed:
+        rank.report.fail(e)
     if not failed:
         return
     culprit, error = next(((r, e) for r, e in failed if "the group lost" not in e.message), failed[0])

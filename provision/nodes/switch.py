@@ -6,66 +6,74 @@ rank that was ready a moment before another one failed.
 """
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from inventory.errors import ChangeFailed, HostUnreachable
+from inventory.errors import EyasError, HostUnreachable
 from provision import service
-from provision.nodes.ranks import Rank
-from provision.service import Explain
+from provision.service import OnLine
+
+__all__ = ["GroupSwitch", "side_by_side"]
 
 #: All ranks are ready within seconds of each other, or the one that is not has been lost to us.
 PATIENCE_S = 120
 
-__all__ = ["GroupSwitch"]
-
 
 class GroupSwitch:
-    """One switch of ``ranks`` to the release each wants. ``apply`` runs for all of them at the same time."""
+    """One switch of the hosts ``names``; each calls ``apply``, all at the same time."""
 
-    def __init__(self, ranks: list[Rank], explain: Explain) -> None:
-        self.ranks, self.explain = ranks, explain
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
         self.through: set[str] = set()
         self.failed = ""
         self.turn = threading.Condition()
 
-    def apply(self, rank: Rank) -> None:
-        """Returns when every rank is ready. Raises RolledBack or ChangeFailed, with its group."""
-        release = rank.wanted().release
-        current = (rank.seen().value("eyas.current", dict) or {}).get(release.deployment)
+    def apply(self, name: str, activate: Callable[[OnLine], None], back: Callable[[str], None]) -> None:
+        """``activate`` this host; when another one fails meanwhile, ``back`` with the sentence that says so.
+
+        ``activate`` raises once its host has put the former release back, and tells its lines as they come.
+        """
         try:
-            service.switch(rank.shell, release, current, self.explain, lambda line: self._heard(rank, line))
+            activate(lambda line: self._heard(name, line))
         except HostUnreachable:
-            self._pass(rank)  # the others are ready only if this one is
+            self._pass(name)  # the others are ready only if this one is
             raise
         except BaseException:
-            self._fail(rank)
+            self._fail(name)
             raise
-        self._pass(rank)
+        self._pass(name)
         if self._others_failed():
-            self._back(rank, current)
+            back(f"the group lost {self.failed} in the switch")
 
-    def _heard(self, rank: Rank, line: str) -> None:
+    def _heard(self, name: str, line: str) -> None:
         if line.startswith(service.FAILED_LINE):
-            self._fail(rank)
+            self._fail(name)
 
-    def _fail(self, rank: Rank) -> None:
+    def _fail(self, name: str) -> None:
         with self.turn:
-            self.failed = self.failed or rank.name
+            self.failed = self.failed or name
             self.turn.notify_all()
 
-    def _pass(self, rank: Rank) -> None:
+    def _pass(self, name: str) -> None:
         with self.turn:
-            self.through.add(rank.name)
+            self.through.add(name)
             self.turn.notify_all()
 
     def _others_failed(self) -> bool:
         with self.turn:
-            self.turn.wait_for(lambda: self.failed or len(self.through) == len(self.ranks), PATIENCE_S)
+            self.turn.wait_for(lambda: self.failed or len(self.through) == len(self.names), PATIENCE_S)
             return bool(self.failed)
 
-    def _back(self, rank: Rank, current: str | None) -> None:
-        release = rank.wanted().release
-        message = f"the group lost {self.failed} in the switch to {release.id}"
-        former = current if current != release.id else None
-        if current == release.id:
-            raise ChangeFailed(message, hint=f"invoke doctor --host {rank.name}", host=rank.name)
-        service.put_back(rank.shell, release.deployment, former, release.timeout_start_s, message)
+
+def side_by_side(works: dict[str, Callable[[], None]]) -> dict[str, EyasError]:
+    """All at once; who failed, and how."""
+
+    def one(work: Callable[[], None]) -> EyasError | None:
+        try:
+            work()
+        except EyasError as e:
+            return e
+        return None
+
+    with ThreadPoolExecutor(max_workers=max(1, len(works))) as pool:
+        return {name: e for name, e in zip(works, pool.map(one, works.values()), strict=True) if e}

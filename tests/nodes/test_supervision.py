@@ -1,8 +1,8 @@
 """The ranks' supervisors over real connections: together or not at all."""
 
 import contextlib
+import importlib.util
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "systemd"))
-
-import group as onhost
+PROGRAM = Path(__file__).resolve().parents[2] / "systemd" / "group.py"
+spec = importlib.util.spec_from_file_location("eyas_onhost_group", PROGRAM)
+assert spec
+assert spec.loader
+onhost: Any = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(onhost)
 
 Make = Callable[..., Any]
 
