@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Iterator
 
-from checks.doctor import rules_driver, rules_live, rules_memory, rules_ops, rules_parallel, rules_spec
+from checks.doctor import (
+    rules_driver,
+    rules_live,
+    rules_memory,
+    rules_nodes,
+    rules_ops,
+    rules_parallel,
+    rules_spec,
+)
 from checks.doctor.case import Case
 from checks.doctor.model import Candidate
 
@@ -34,4 +42,5 @@ RULES: dict[str, Rule] = {
     **rules_driver.RULES,
     **rules_ops.RULES,
     **rules_live.RULES,
+    **rules_nodes.RULES,
 }
