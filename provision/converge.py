@@ -47,6 +47,8 @@ class Options:
     #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
     preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
     install_driver: bool = False
+    #: Of several hosts: measure the links between them with iperf3 first.
+    measure_network: bool = False
     #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
     confirm: Callable[[str, str], bool] = lambda _host, _question: False
     #: Turns a failed service's journal into one sentence (the doctor), or "".

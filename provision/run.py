@@ -34,6 +34,7 @@ class Flags:
     wheelhouse: str | None = None
     preflight: bool = True
     install_driver: bool = False
+    measure_network: bool = False
     yes: bool = False
     accept_new_host_keys: bool = False
     forks: int = FORKS
@@ -71,6 +72,7 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
         sources=sources,
         preflight=preflight if flags.preflight else None,
         install_driver=flags.install_driver,
+        measure_network=flags.measure_network,
         confirm=confirmer(flags.yes),
         explain=explain,
     )

@@ -21,6 +21,7 @@ from provision import converge, layout, service
 from provision.change import Change
 from provision.converge import HostReport, Options, look, plan_changes
 from provision.hostlock import host_lock
+from provision.nodes.measure import measure_links
 from provision.nodes.ranks import GroupStopped, Rank, Say, connected, each_rank
 from provision.nodes.reach import refuse_unreachable
 from provision.nodes.roster import Group
@@ -60,6 +61,8 @@ def _provision(group: Group, ranks: list[Rank], options: Options) -> None:
     _look(ranks, options)
     seating, foreseen = _driver(group, ranks, options)
     resolve_group(ranks, seating, options)
+    if options.measure_network:
+        _measure(ranks)
     each_rank(ranks, lambda r: _check(r, foreseen=foreseen[r.name], options=options))
     _alike(ranks)
     _plan(ranks, options)
@@ -152,6 +155,24 @@ def as_group(wants: list[Want]) -> list[Want]:
             )
     digest = sha256("".join(w.release.id for w in wants).encode()).hexdigest()[:16]
     return [replace(w, release=replace(w.release, id=digest)) for w in wants]
+
+
+def _measure(ranks: list[Rank]) -> None:
+    """The slowest link counts; what was measured is told in every host's notes."""
+    ranks[0].say("measuring the network between the hosts")
+    try:
+        found = measure_links(ranks)
+    except EyasError as e:
+        culprit = next((r for r in ranks if r.name == e.host), ranks[0])
+        _stop(ranks, culprit, e)
+        return
+    for name, mbit in found.items():
+        note = f"iperf3 {name} to {ranks[0].name}: {mbit / 1000:.1f} Gbit/s"
+        for r in ranks:
+            r.report.notes.append(note)
+    for r in ranks:
+        want = r.wanted()
+        r.want = replace(want, group={**want.group, "measured_mbit": min(found.values())})
 
 
 def _check(rank: Rank, *, foreseen: bool, options: Options) -> None:
