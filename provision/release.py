@@ -52,6 +52,8 @@ class Served:
     api_key_digest: str | None
     #: Of several hosts: {rank, port, members: [{rank, host, address, interface}]}.
     group: Mapping[str, Any] | None = None
+    #: Rank 0 of a group that works through Ray: the head's command line.
+    ray_argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,16 @@ def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
         "timeout_start_s": start_s,
         "timeout_stop_s": 30,
         "starts": 20 if s.group else 6,
+        "ray": bool(s.ray_argv),
+        "ray_argv": " ".join(s.ray_argv),
+        "ray_env": [f"{k}={v}" for k, v in sorted(s.env.items()) if v],
     }
-    return {
+    ray = (
+        {f"{unit}-ray.service": engine.get_template("eyas-ray.service.j2").render(words)}
+        if s.ray_argv
+        else {}
+    )
+    return ray | {
         f"{unit}.service": engine.get_template("eyas.service.j2").render(words),
         f"{unit}-health.service": engine.get_template("eyas-health.service.j2").render(words),
         f"{unit}-health.timer": engine.get_template("eyas-health.timer.j2").render(words),
@@ -183,7 +193,9 @@ def _write(shell: Shell, want: ReleaseWant, say: Callable[[str], None]) -> None:
         shell.write(f"{partial}/{name}", data)
     unit = f"{partial}/{layout.unit_name(want.deployment)}.service"
     health = f"{partial}/{layout.unit_name(want.deployment)}-health.service"
-    checked = shell.run(("systemd-analyze", "verify", "--man=no", unit, health), timeout=60, check=False)
+    others = [f"{partial}/{name}" for name in want.units if name.endswith("-ray.service")]
+    argv = ("systemd-analyze", "verify", "--man=no", unit, health, *others)
+    checked = shell.run(argv, timeout=60, check=False)
     complaints = [line for line in checked.stderr.splitlines() if layout.unit_name(want.deployment) in line]
     if not checked.ok or complaints:
         raise ChangeFailed(

@@ -17,8 +17,9 @@ from inventory.command import render, render_env
 from inventory.errors import CheckRefused, UsageError
 from inventory.locks import WheelLock, find_lock, lock_for, read_lock
 from inventory.model import Deployment, Device, Host
+from inventory.ray import ray_argv, ray_environment
 from inventory.resolve import resolve_version
-from inventory.roles import Node
+from inventory.roles import Node, distribution
 from provision import layout
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
@@ -101,9 +102,16 @@ def want_for(
         say(f"reading what {ref.label} is made of")
         manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
     env = layout.env_dir(lock.id)
+    through_ray = d.nodes > 1 and distribution(d, engine) == "ray"
+    if through_ray and "ray" not in lock.packages:
+        raise CheckRefused(
+            f"wheel lock {lock.name} has no ray, which {d.engine} {engine.version} needs for {d.nodes} nodes",
+            hint="invoke lock ... --requirement FILE, with ray==VERSION in the file; or distributed: native",
+        )
+    follows = through_ray and node is not None and node.rank > 0
     served = Served(
-        argv=_argv(d, engine, manifests, env, node),
-        env=_environment(d, engine, facts, env, node),
+        argv=_ray_argv(d, env, node) if follows and node else _argv(d, engine, manifests, env, node),
+        env=_environment(d, engine, facts, env, node, through_ray=through_ray),
         engine_version=engine.version,
         lock_id=lock.id,
         lock_name=lock.name,
@@ -115,6 +123,7 @@ def want_for(
         api_key_env=(engine.api_key_env,) if key and engine.api_key_env else (),
         api_key_digest=secret_digest(key, d.name),
         group=group_words(d, seat, seating) if seat else None,
+        ray_argv=_ray_argv(d, env, node) if through_ray and node and node.rank == 0 else (),
     )
     if key and not engine.api_key_env:
         raise CheckRefused(
@@ -140,6 +149,11 @@ def want_for(
 def group_words(d: Deployment, seat: Seat, seating: Sequence[Seat]) -> dict[str, Any]:
     """The group as a release tells it; supervisors meet beside the engine's rendezvous."""
     return {"rank": seat.node.rank, "port": d.master_port + 1, "members": [s.words() for s in seating]}
+
+
+def _ray_argv(d: Deployment, env: str, node: Node) -> tuple[str, ...]:
+    program, *rest = ray_argv(d, node, run_dir=f"/run/{layout.unit_name(d.name)}-ray")
+    return (f"{env}/bin/{program}", *rest)
 
 
 def _named_lock(d: Deployment) -> WheelLock | None:
@@ -172,7 +186,13 @@ def _argv(
 
 
 def _environment(
-    d: Deployment, engine: EngineRelease, facts: HostFacts, env: str, node: Node | None
+    d: Deployment,
+    engine: EngineRelease,
+    facts: HostFacts,
+    env: str,
+    node: Node | None,
+    *,
+    through_ray: bool = False,
 ) -> dict[str, str]:
     """Every cache below the unit's own folders: a service user has no home that can be written."""
     unit = layout.unit_name(d.name)
@@ -197,6 +217,7 @@ def _environment(
         "OUTLINES_CACHE_DIR": f"{cache}/outlines",
         "FLASHINFER_WORKSPACE_BASE": cache,
         "PYTHONUNBUFFERED": "1",
+        **(ray_environment(d, node) if through_ray and node else {}),
         **render_env(d, engine, node=node),
     }
 

@@ -7,7 +7,8 @@ set -e
 trap '' PIPE HUP
 
 point() {
-    for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
+    for file in "$unit.service" "$unit-health.service" "$unit-health.timer" "$unit-ray.service"; do
+        [ "$file" != "$unit-ray.service" ] || [ -f "$1/$file" ] || { no_ray || return 1; continue; }
         temp=$(mktemp "/etc/systemd/system/.$file.XXXXXX") &&
             cat "$1/$file" >"$temp" &&
             chmod 0644 "$temp" &&
@@ -19,6 +20,14 @@ point() {
         ln -s "$1" "$link.new" &&
         mv -T "$link.new" "$link" &&
         sync "$(dirname "$link")"
+}
+
+# A release without a Ray head of its own on this host leaves none behind.
+no_ray() {
+    [ ! -e "/etc/systemd/system/$unit-ray.service" ] || {
+        systemctl disable --now --quiet "$unit-ray.service"
+        rm -f "/etc/systemd/system/$unit-ray.service"
+    }
 }
 
 # Drop-ins of this unit are drift: kept where nothing reads them.
