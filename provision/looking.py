@@ -112,6 +112,8 @@ def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
 
 def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> tuple[tuple[str, ...], str]:
     """Titles of what `provision` would change; or why nobody could tell within the time there is."""
+    if d.nodes > 1:
+        return (), "one host of several: invoke provision --check shows what the group would change"
     result: list[tuple[tuple[str, ...], str]] = []
 
     def ask() -> None:
