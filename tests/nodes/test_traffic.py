@@ -25,7 +25,7 @@ def test_tensor_parallel_over_two_hosts_by_hand() -> None:
     (finding,) = warn(t, tp=2, pp=1, nodes=2, mbit=25_000, source="x", host="a")
     said = "tensor_parallel 2 over 2 hosts sends 2,560 KiB in 160 all-reduces a token: 1.05 ms"
     assert finding.cause.startswith(said)
-    assert (finding.code, finding.fix[0].value) == ("TP021", "1 and 2")
+    assert (finding.code, finding.fix[0].value) == ("TP121", "1 and 2")
     (blind,) = warn(t, tp=2, pp=1, nodes=2, mbit=None, source="x", host="a")
     assert blind.cause.endswith("the link's speed is not known")
 
