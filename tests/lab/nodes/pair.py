@@ -8,15 +8,17 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.doctor.model import Report
 from inventory.hosts import load_inventory
 from inventory.model import Deployment, Draft, Host, ModelRef
 from provision import ssh
 from provision.converge import HostReport, Options, provision_host
+from provision.diagnosis import diagnose_host, reported
 from provision.journal import Journal
 from provision.nodes.converge import provision_group
 from provision.nodes.roster import groups_of
@@ -38,6 +40,8 @@ class Pair:
     folder: Path
     sources: Sources
     said: list[str] = field(default_factory=list)
+    #: Greedy output of the target on one host, without speculation.
+    alone_said: Any = None
 
     @classmethod
     @contextlib.contextmanager
@@ -78,8 +82,12 @@ class Pair:
     def options(self, **words: Any) -> Options:
         return Options(sources=self.sources, journal=Journal(self.folder / "journal.jsonl"), **words)
 
-    def alone(self, d: Deployment) -> HostReport:
-        return provision_host(self.hosts()[0], d, self._connect, self.options(), self.said.append)
+    def serve_alone(self) -> None:
+        """The target on gpu01, as one host serves it; what it says is kept."""
+        d = self.deployment(None)
+        report = provision_host(self.hosts()[0], d, self._connect, self.options(), self.said.append)
+        assert report.status in {"ok", "changed"}, report.error
+        self.alone_said = self.proof()["outputs"]
 
     def together(self, d: Deployment, **words: Any) -> list[HostReport]:
         cores = {h: {**d.env, "VLLM_CPU_OMP_THREADS_BIND": str(n)} for n, h in enumerate(HOSTS)}
@@ -137,6 +145,26 @@ class Pair:
 
     def journal(self, name: str, lines: int = 60) -> str:
         return self.sh(f"journalctl -q --no-pager -u {UNIT} -n {lines} -o short-iso", name, check=False)
+
+    def doctor(self) -> Report:
+        """What `invoke doctor --host gpu01,gpu02` says."""
+        found = [diagnose_host(h, None, self._connect, self.sources) for h in self.hosts()]
+        return reported(found)
+
+    @staticmethod
+    def until(true: Callable[[], bool], *, within: float) -> None:
+        end = time.monotonic() + within
+        while not true():
+            assert time.monotonic() < end, f"not within {within} s"
+            time.sleep(0.5)
+
+    def down(self, *, within: float) -> None:
+        """Until no unit that can be looked at is active any more."""
+
+        def off() -> bool:
+            return all(s != "active" for s in self.states())
+
+        self.until(off, within=within)
 
     def back(self, *, within: float, after: float = 0) -> float:
         """Seconds until both units are active and a completion is answered."""
