@@ -162,6 +162,7 @@ def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
         "timeout_stop_s": 30,
         "starts": 20 if s.group else 6,
         "ray": bool(s.ray_argv),
+        "joins_ray": bool(s.group and s.argv[0].endswith("/ray")),
         "ray_argv": " ".join(s.ray_argv),
         "ray_env": [f"{k}={v}" for k, v in sorted(s.env.items()) if v],
     }

@@ -68,7 +68,7 @@ class Ranked(Supervisor):
 
     def write_state(self, state, why=""):
         """For the health program: what this rank knows of its group."""
-        folder = os.environ.get("RUNTIME_DIRECTORY")
+        folder = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
         if not folder:
             return
         path = os.path.join(folder, "group.json")
