@@ -15,8 +15,10 @@ def pair(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     lab = make_lab(list(HOSTS))
     try:
         with Pair.open(lab, tmp_path_factory.mktemp("pair")) as opened:
+            opened.unpack_kept(HOSTS[0])
             opened.serve_alone()
-            opened.copy_install()
+            opened.keep()
+            opened.unpack_kept(HOSTS[1])
             yield opened
     finally:
         lab.down()

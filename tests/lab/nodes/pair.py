@@ -1,11 +1,12 @@
 """Two lab hosts that share one model, served by the real engine's CPU build; and an operator.
 
-The engine is installed once, by `provision` on gpu01; gpu02 gets a copy of that folder, as an image would
-bring it. Each host's engine is bound to a core of its own.
+The engine is installed once, by `provision` on gpu01, and kept in the cache; gpu02, and gpu01 the next time,
+get a copy of that folder, as an image would bring it. Each host's engine is bound to a core of its own.
 """
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from provision.journal import Journal
 from provision.nodes.converge import provision_group
 from provision.nodes.roster import groups_of
 from provision.want import Sources
+from tests.lab.assets.cache import cache_root
 from tests.lab.assets.models import OWNER, build_models
 from tests.lab.assets.wheelhouse import build_wheelhouse
 from tests.lab.hosts import Lab
@@ -103,14 +105,29 @@ class Pair:
     def _connect(host: Host) -> ssh.SshShell:
         return ssh.connect(host, ssh.SshOptions())
 
-    def copy_install(self) -> None:
-        """gpu01's environments and uv to gpu02, bytes and modes as they are."""
-        source, target = (self.lab.host(h) for h in HOSTS)
-        reader = source.enter_argv(["tar", "-C", "/opt", "-cf", "-", "eyas"])
-        writer = target.enter_argv(["tar", "-C", "/opt", "-xf", "-"])
-        with subprocess.Popen(reader, stdout=subprocess.PIPE) as sending:
-            subprocess.run(writer, stdin=sending.stdout, check=True)
-        assert sending.returncode == 0
+    # ---- the engine, installed once
+
+    @property
+    def _kept(self) -> Path:
+        assert self.sources.wheelhouse
+        return cache_root() / "lab" / f"engine-{self.sources.wheelhouse.name}.tar"
+
+    def unpack_kept(self, name: str) -> None:
+        """What an earlier run installed, where there is such; `provision` takes it for what it is."""
+        if self._kept.exists():
+            argv = self.lab.host(name).enter_argv(["tar", "-C", "/opt", "-xf", "-"])
+            with self._kept.open("rb") as f:
+                subprocess.run(argv, stdin=f, check=True)
+
+    def keep(self) -> None:
+        """gpu01's environments and uv, bytes and modes as they are."""
+        if self._kept.exists():
+            return
+        argv = self.lab.host(HOSTS[0]).enter_argv(["tar", "-C", "/opt", "-cf", "-", "eyas"])
+        partial = self._kept.with_suffix(f".{os.getpid()}")
+        with partial.open("wb") as f:
+            subprocess.run(argv, stdout=f, check=True)
+        partial.rename(self._kept)
 
     # ---- what can be seen from outside
 
