@@ -5,12 +5,12 @@
 
 from invoke import Collection
 
-from surface import box, desire, fleet, models, project
+from surface import bench, box, desire, fleet, models, project
 from surface.commandline import run_program
 
 __all__ = ["main", "namespace"]
 
-ROOMS = (project, desire, models, box, fleet)
+ROOMS = (project, desire, models, box, fleet, bench)
 
 namespace = Collection()
 for room in ROOMS:

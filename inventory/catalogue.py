@@ -164,6 +164,16 @@ class Catalogue:
 
         Raises UsageError for a version nobody published or one newer than the catalogue, with the nearest.
         """
+        if (engine, version) not in self._made:
+            self._made[engine, version] = self._make(engine, version)
+        return self._made[engine, version]
+
+    @functools.cached_property
+    def _made(self) -> dict[tuple[str, str], EngineRelease]:
+        """Each release is asked for many times, and gathered from some hundred rows once."""
+        return {}
+
+    def _make(self, engine: str, version: str) -> EngineRelease:
         data = self.engine(engine)
         parsed = self._parse(data, version)
         stack = next((s for s in data.stack if s.holds(parsed)), None)

@@ -4,6 +4,9 @@ Exit codes: 0 done/clean, 1 a bug in eyas, 2 usage or inventory, 3 a host could 
 at, 4 a check refused or found errors, 5 a change failed, 6 failed and rolled back, 8 changes pending.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 __all__ = [
     "ChangeFailed",
     "CheckRefused",
@@ -17,15 +20,23 @@ __all__ = [
 
 
 class EyasError(Exception):
-    """What was tried, where, and (``hint``) the one next command or edit that gets the operator on."""
+    """What was tried, where, and (``hint``) the one next command or edit that gets the operator on.
+
+    ``cause``: the doctor's name for it where it is known for sure ("hf-unauthorized"); ``findings``: what the
+    doctor named in the journal of a start that failed.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "", host: str = "") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", host: str = "", cause: str = "", findings: Sequence[Any] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.host = host
+        self.cause = cause
+        self.findings = tuple(findings)
 
     def __str__(self) -> str:
         where = f"{self.host}: " if self.host else ""

@@ -20,9 +20,10 @@ from inventory.yamlfile import VAULTED, parse_yaml, read_text
 
 __all__ = ["DEFAULT_FILES", "Inventory", "default_inventory", "load_inventory"]
 
-#: Where an inventory is looked for, below the current folder, when none is named.
+#: Where an inventory is looked for when none is named: below the current folder, then below eyas's own.
 DEFAULT_FILES = ("inventory/hosts.yml", "inventory/hosts.yaml", "inventory/hosts.ini")
 
+_HOME = Path(__file__).resolve().parent.parent
 _NO_INVENTORY = "give --inventory FILE, or write inventory/hosts.yml like inventory/hosts.example.yml"
 
 _YAML = {".yml", ".yaml", ".json"}
@@ -63,8 +64,12 @@ def _outside(name: str) -> Host:
     return Host(name=address, address=address, user=user) if at else Host(name=name, address=name)
 
 
-def default_inventory(path: str | Path | None = None, *, cwd: Path | None = None) -> Inventory:
-    """The named inventory, else the first of DEFAULT_FILES below ``cwd``, else an empty one.
+def default_inventory(
+    path: str | Path | None = None, *, cwd: Path | None = None, home: Path | None = None
+) -> Inventory:
+    """The named inventory, else the first of DEFAULT_FILES below ``cwd``, then ``home``, else an empty one.
+
+    home: eyas's checkout or the folder it is installed in, where deployments and locks are looked for too.
 
     With an empty one only names that ssh_config knows can be selected; the packaged example is never used.
     """
@@ -72,8 +77,8 @@ def default_inventory(path: str | Path | None = None, *, cwd: Path | None = None
         if not str(path).strip() or str(path).startswith("-"):
             raise InventoryError(f"--inventory {str(path)!r} is not a file", hint="name an inventory file")
         return load_inventory(Path(path))
-    base = cwd or Path.cwd()
-    found = next((base / f for f in DEFAULT_FILES if (base / f).exists()), None)
+    places = (base / f for base in (cwd or Path.cwd(), home or _HOME) for f in DEFAULT_FILES)
+    found = next((p for p in places if p.exists()), None)
     return load_inventory(found) if found else Inventory()
 
 

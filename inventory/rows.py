@@ -230,6 +230,8 @@ class Piece(Row):
     name: str
     how: Literal["command", "wheel"]
     argv: tuple[str, ...]
+    #: The package that brings it: with that in the lock nothing is missing, also on a host without a network.
+    wheel: str
     why: str
     instead: str = ""
     device: Device | None = None

@@ -9,7 +9,7 @@ from typing import Any
 from provision import layout
 from provision.shell import Shell
 
-__all__ = ["note_switch", "read_audit"]
+__all__ = ["note_switch", "read_audit", "served_for_good"]
 
 _LAST = 2000
 
@@ -17,10 +17,13 @@ _LAST = 2000
 _APPEND = 'mkdir -p "$(dirname "$1")"; printf "%s\\n" "$2" >>"$1"; sync "$1"'
 
 
-def note_switch(shell: Shell, deployment: str, release: str) -> None:
-    """Write the line, on disk before the switch; the time is the operator's clock."""
+def note_switch(shell: Shell, deployment: str, release: str, *, bench: bool = False) -> None:
+    """Write the line, on disk before the switch; the time is the operator's clock.
+
+    ``bench``: served for a while only, so it is never what a host goes back to.
+    """
     who = f"{getpass.getuser()}@{socket.gethostname()}"
-    words = {"event": "serve", "deployment": deployment, "release": release}
+    words = {"event": "bench" if bench else "serve", "deployment": deployment, "release": release}
     line = json.dumps({"time": round(time.time(), 3), "who": who, **words})
     shell.run(("sh", "-c", _APPEND, "sh", layout.AUDIT, line), timeout=30)
 
@@ -31,6 +34,11 @@ def read_audit(shell: Shell) -> list[dict[str, Any]]:
         ("sh", "-c", 'tail -n "$2" "$1" 2>/dev/null || true', "sh", layout.AUDIT, str(_LAST)), timeout=30
     )
     return [e for e in map(_entry, got.stdout.splitlines()) if e]
+
+
+def served_for_good(audit: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what a bench served in between."""
+    return [e for e in audit if e.get("event") != "bench"]
 
 
 def _entry(line: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from checks.facts import HostFacts, Missing
 from checks.nodes.fabric import Seat
-from checks.outcome import Finding, Severity
+from checks.outcome import Evidence, Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
 from inventory.model import Deployment, Host
@@ -23,6 +23,7 @@ from provision import layout
 from provision.change import Change
 from provision.driver import DriverJob, about_driver, driver_floors
 from provision.environment import plan_environment
+from provision.explain import Explained, named
 from provision.hostlock import host_lock
 from provision.journal import Journal
 from provision.observe import probe
@@ -51,8 +52,8 @@ class Options:
     measure_network: bool = False
     #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
     confirm: Callable[[str, str], bool] = lambda _host, _question: False
-    #: Turns a failed service's journal into one sentence (the doctor), or "".
-    explain: Callable[[str], str] = lambda _: ""
+    #: What the doctor says of a failed start's journal.
+    explain: Callable[[str], Explained] = lambda _: ("", ())
 
 
 @dataclass
@@ -78,6 +79,7 @@ class HostReport:
 
     def fail(self, e: EyasError) -> None:
         self.exit_code, self.error, self.hint = e.exit_code, e.message, e.hint
+        self.findings += e.findings or named(e.cause, Evidence("provision", e.message), host=self.host)
         kinds = {
             HostUnreachable: "unreachable",
             CheckRefused: "refused",
@@ -122,6 +124,8 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         announce(report, changes)
         report.status = "pending" if report.changes and options.check else report.status
         return
+    if want.environment.wheelhouse:
+        want.environment.wheelhouse.fetched(say)
     with host_lock(shell, f"provision {d.name}") as lock:
         # Somebody may have worked here between our look and our lock.
         changes = plan_changes(want, look(shell, d, options), options, say)

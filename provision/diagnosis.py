@@ -10,6 +10,7 @@ from pathlib import Path
 from checks.doctor.bundle import write_bundle
 from checks.doctor.cli import show_report
 from checks.doctor.diagnose import diagnose
+from checks.doctor.junit import write_junit
 from checks.doctor.merge import merge, titled, with_host_rules
 from checks.doctor.model import Inputs, Report
 from checks.doctor.report import combine, exit_code
@@ -55,11 +56,15 @@ def diagnose_hosts(
     flags: Flags,
     *,
     save: str = "",
+    junit: str = "",
     fix: bool = False,
     yes: bool = False,
     connect: Connect | None = None,
 ) -> int:
-    """Print one report over all hosts. Exit 4 when one has an error, else 3 when one could not be seen."""
+    """Print one report over all hosts. Exit 4 when one has an error, else 3 when one could not be seen.
+
+    ``save`` and ``junit`` keep what was found, before ``fix`` changes anything.
+    """
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)
     wanted = {h.name: _named(h, deployment) for h in hosts}
     opened: Connect = connect or connector(flags)
@@ -68,13 +73,15 @@ def diagnose_hosts(
         lambda h: diagnose_host(h, wanted[h.name], opened, sources, only=bool(deployment)),
         forks=flags.forks,
     )
+    for one in found if save else ():
+        _save(one, Path(save))
+    if junit:
+        write_junit(Path(junit), {d.host.name: d.report for d in found})
     if fix:
         from provision.mend import mend_hosts  # noqa: PLC0415 - only --fix changes anything
 
         return mend_hosts(found, opened, sources, deployment=deployment, yes=yes, as_json=flags.as_json)
     show_report(reported(found), as_json=flags.as_json)
-    for one in found if save else ():
-        _save(one, Path(save))
     return max(d.code for d in found)
 
 

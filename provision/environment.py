@@ -12,6 +12,7 @@ from provision import layout
 from provision.change import Change
 from provision.programs import program
 from provision.shell import Shell
+from provision.wheelhouse import Wheelhouse
 
 __all__ = ["EnvWant", "plan_environment"]
 
@@ -35,7 +36,7 @@ class EnvWant:
 
     lock_id: hash of the lock; versions: name -> version as locked; imports: modules that must import;
     cuda: the CUDA build torch must report ("13.0"; None: a CPU build); python: interpreter on the host;
-    index_url: the host's own index (None: its default); wheelhouse: pushed instead, from this folder.
+    index_url: the host's own index (None: its default); wheelhouse: pushed instead, from the operator's.
     """
 
     lock_id: str
@@ -49,7 +50,7 @@ class EnvWant:
     libraries: Mapping[str, str]
     uv_version: str
     index_url: str | None = None
-    wheelhouse: Path | None = None
+    wheelhouse: Wheelhouse | None = None
 
 
 def plan_environment(
@@ -84,7 +85,7 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
     source: tuple[str, ...] = ("--default-index", want.index_url) if want.index_url else ()
     house = layout.wheelhouse_dir(want.lock_id)
     if want.wheelhouse:
-        shell.push(want.wheelhouse, house, on_line=lambda line: say(f"wheels: {line.strip()}"))
+        shell.push(want.wheelhouse.fetched(say), house, on_line=lambda line: say(f"wheels: {line.strip()}"))
         source = ("--offline", "--no-index", "--find-links", house)
     got = shell.run(
         ("sh", "-s", "--", env, want.python, uv, lock, layout.WORK, *source),
@@ -97,7 +98,9 @@ def _install(shell: Shell, want: EnvWant, uv: str, say: Callable[[str], None]) -
         why = f"timed out after {_INSTALL_S} s" if got.exit in {124, 137} else got.tail()
         hint = next((h for words, h in _SAID if re.search(words, got.stderr, re.IGNORECASE)), "")
         raise ChangeFailed(f"the wheels were not installed: {why}", hint=hint, host=shell.host.name)
-    _prove(shell, want, env)
+    new = layout.new_env_dir(want.lock_id)
+    _prove(shell, want, new)
+    shell.run(("python3", "-", new, env), timeout=600, stdin=program("place_env.py"))
     if want.wheelhouse:
         shell.run(("rm", "-rf", "--", house), timeout=300)
 

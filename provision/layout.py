@@ -8,16 +8,23 @@ STATE = "/var/lib/eyas"
 ETC = "/etc/eyas"
 USER = "eyas"
 UV = f"{ROOT}/uv"
+#: The programs that a bench and the review bring along.
+BENCH = f"{ROOT}/lib/bench"
 LOCK = f"{STATE}/lock"
 #: Held open by long work; whoever takes the lock ends what still has it open.
 WORK = f"{LOCK}/work"
 AUDIT = f"{STATE}/audit.jsonl"
 
-__all__ = ["AUDIT", "ETC", "LOCK", "ROOT", "STATE", "USER", "UV", "WORK"]
+__all__ = ["AUDIT", "BENCH", "ETC", "LOCK", "ROOT", "STATE", "USER", "UV", "WORK"]
 
 
 def env_dir(lock_id: str) -> str:
     return f"{ROOT}/envs/{lock_id[:16]}"
+
+
+def new_env_dir(lock_id: str) -> str:
+    """Where an environment is built and proven before it takes its place."""
+    return f"{ROOT}/envs/.{lock_id[:16]}.new"
 
 
 def wheelhouse_dir(lock_id: str) -> str:
@@ -66,3 +73,21 @@ def api_key_path(deployment: str, digest: str) -> str:
 def baseline_path(key: str) -> str:
     """Recorded output of a target without speculation, to compare later releases with."""
     return f"{STATE}/baselines/{key}.json"
+
+
+def bench_marker(deployment: str) -> str:
+    """There while a bench serves another release than the one that is to be served."""
+    return f"{STATE}/bench/{deployment}.json"
+
+
+def putback_unit(deployment: str) -> str:
+    """Not named like a deployment's own units: it is none."""
+    return f"putback-{unit_name(deployment)}.service"
+
+
+def review_unit(deployment: str) -> str:
+    return f"review-{unit_name(deployment)}"
+
+
+def review_folder(deployment: str) -> str:
+    return f"{STATE}/review/{deployment}"

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from checks.doctor.catalogue import catalogue
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs
 from checks.facts import HostFacts
-from checks.outcome import Evidence, Finding, Fix, Outcome, Severity
+from checks.outcome import Evidence, Finding, Outcome, Severity
 from checks.outcome import look as look_at
 from checks.preconditions import Want as HostWant
 from checks.preconditions import run_preconditions
@@ -20,14 +19,14 @@ from inventory.errors import EyasError, HostUnreachable
 from inventory.model import Deployment
 from provision import layout
 from provision.converge import Options, plan_changes
+from provision.explain import named
 from provision.observe import probe
 from provision.programs import program
 from provision.replan import replanner
 from provision.shell import Shell
 from provision.want import Sources, floors_of, want_for
-from provision.weights import NEXT_STEP
 
-__all__ = ["Seen", "Sight", "gather", "host_rules", "look"]
+__all__ = ["Drift", "Seen", "Sight", "gather", "host_rules", "look"]
 
 #: Journal lines of one unit and of the kernel: several starts of the most talkative engine.
 LINES = 5000
@@ -40,13 +39,21 @@ Node = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Drift:
+    """Titles of what `provision` would change; or why nobody could tell, with its cause if that is known."""
+
+    changes: tuple[str, ...] = ()
+    unseen: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class Seen:
     """One unit of ours as it was found. A value that could not be read is ``{"missing": why}``."""
 
     unit: str
     raw: Node
-    drift: tuple[str, ...] = ()
-    drift_unseen: str = ""
+    drift: Drift = Drift()
 
     @property
     def deployment(self) -> str:
@@ -64,10 +71,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Sight:
-    """One host as it was found. ``blind``: why nothing but the probe could be read."""
+    """One host as it was found. ``blind``: why nothing but the probe could be read.
+
+    ``drift``: of the deployment that is meant, whether or not it has a unit here.
+    """
 
     facts: HostFacts
     seen: tuple[Seen, ...] = ()
+    drift: Drift = Drift()
     kernel: Any = field(default_factory=dict)
     blind: str = ""
 
@@ -86,15 +97,13 @@ def look(shell: Shell, deployment: Deployment | None, sources: Sources, *, only:
             told, blind = read.result(), ""
         except EyasError as e:
             told, blind = {"units": {}}, e.message
-    drift, unseen = (
-        _drift(shell, deployment, facts, sources) if deployment else ((), "no deployment is named")
+    drift = (
+        _drift(shell, deployment, facts, sources) if deployment else Drift(unseen="no deployment is named")
     )
-    seen = tuple(
-        Seen(name, raw, drift, unseen) if name.removesuffix(".service") in map(layout.unit_name, names)
-        else Seen(name, raw, (), "another deployment is meant" if names else unseen)
-        for name, raw in told["units"].items()
-    )  # fmt: skip
-    return Sight(facts, seen, told.get("kernel"), blind)
+    other = Drift(unseen="another deployment is meant") if names else drift
+    ours = {f"{layout.unit_name(name)}.service" for name in names}
+    seen = tuple(Seen(name, raw, drift if name in ours else other) for name, raw in told["units"].items())
+    return Sight(facts, seen, drift, told.get("kernel"), blind)
 
 
 def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
@@ -110,27 +119,26 @@ def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
     return found
 
 
-def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> tuple[tuple[str, ...], str]:
-    """Titles of what `provision` would change; or why nobody could tell within the time there is."""
+def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> Drift:
+    """What `provision` would change, as far as the hub tells within the time there is."""
     if d.nodes > 1:
-        return (), "one host of several: invoke provision --check shows what the group would change"
-    result: list[tuple[tuple[str, ...], str]] = []
+        return Drift(unseen="one host of several: invoke provision --check tells of the group")
+    result: list[Drift] = []
 
     def ask() -> None:
         try:
             want = want_for(shell.host, d, facts, sources, lambda _: None)
             changes = plan_changes(want, facts, Options(check=True, sources=sources), lambda _: None)
-            result.append((tuple(c.title for c in changes), ""))
+            result.append(Drift(tuple(c.title for c in changes)))
         except EyasError as e:
-            kind = next((k for k, step in NEXT_STEP.items() if step == e.hint), "")
-            result.append(((), f"the deployment could not be resolved: {e.message} [{kind or 'refused'}]"))
+            result.append(Drift(unseen=f"the deployment could not be resolved: {e.message}", cause=e.cause))
         except Exception as e:  # noqa: BLE001 - what would change is a side view; a bug there hides nothing else
-            result.append(((), f"{type(e).__name__}: {e}"))
+            result.append(Drift(unseen=f"{type(e).__name__}: {e}"))
 
     worker = threading.Thread(target=ask, daemon=True)
     worker.start()
     worker.join(_DRIFT_S)
-    return result[0] if result else ((), f"the hub did not answer within {_DRIFT_S:g} s")
+    return result[0] if result else Drift(unseen=f"the hub did not answer within {_DRIFT_S:g} s")
 
 
 # ---- as a diagnosis takes it
@@ -146,11 +154,12 @@ def gather(sight: Sight, seen: Seen | None) -> Inputs:
     )
     why = sight.blind or "no eyas service on this host"
     if seen is None:
-        return replace(base, unseen={**unseen, **dict.fromkeys(("log", "unit", "metrics"), why)})
+        gaps = {**dict.fromkeys(("log", "unit", "metrics"), why), "drift": sight.drift.unseen}
+        return replace(base, unseen={**unseen, **gaps})
     log, no_log = _text(seen.raw.get("journal"))
     unit, no_unit = _text(seen.raw.get("unit"))
     metrics, no_metrics = _page(seen)
-    gaps = {"log": no_log, "unit": no_unit, "metrics": no_metrics, "drift": seen.drift_unseen}
+    gaps = {"log": no_log, "unit": no_unit, "metrics": no_metrics, "drift": seen.drift.unseen}
     return replace(
         base,
         log=[latest_starts(log, seen.unit).encode()] if log else None,
@@ -158,7 +167,7 @@ def gather(sight: Sight, seen: Seen | None) -> Inputs:
         metrics=metrics or None,
         engine=str(seen.release.get("engine") or ""),
         engine_version=str(seen.release.get("engine_version") or ""),
-        drift=seen.drift,
+        drift=seen.drift.changes,
         unseen={**unseen, **{k: v for k, v in gaps.items() if v}},
         sources={"log": f"journal of {seen.unit}", "unit": seen.unit, "metrics": f"{seen.url}/metrics"},
         replan=replanner(seen.release, seen.raw.get("configs") or {}, sight.facts),
@@ -184,40 +193,19 @@ def _page(seen: Seen) -> tuple[str, str]:
     return str(page.get("text") or ""), "" if page.get("text") else "the page is empty"
 
 
-#: How the hub refuses -> the cause.
-HUB = {
-    "gated-no-token": "hf-unauthorized",
-    "bad-token": "hf-unauthorized",
-    "gated-no-access": "hf-forbidden",
-    "forbidden": "hf-forbidden",
-    "repo-missing": "hub-repo-not-found",
-    "rate-limited": "hf-rate-limited",
-}
-
-
 def host_rules(sight: Sight, seen: Seen | None) -> list[Outcome]:
     """The rules that also stand before every provision, asked for what this unit serves."""
     found = run_preconditions(sight.facts, _host_want(seen) if seen else HostWant())
-    return [*found, look_at("hub", lambda: _hub(sight, seen))] if seen else found
+    return [*found, look_at("deployment", lambda: _deployable(sight, seen))]
 
 
-def _hub(sight: Sight, seen: Seen) -> Iterator[Finding]:
-    """What the hub said to the operator's token. It stops no service that runs: then it is a warning."""
-    slug = HUB.get(seen.drift_unseen.rpartition("[")[2].rstrip("]"))
-    code = catalogue().by_slug.get(slug or "")
-    if code is None:
-        return
-    unit = (sight.facts.value("eyas.units", dict) or {}).get(seen.unit) or {}
-    fixes = (Fix(x.change, x.value, x.command, x.why) for x in code.fix if not x.asks)
-    yield Finding(
-        code.code,
-        code.slug,
-        Severity.WARNING if unit.get("active") == "active" else Severity.ERROR,
-        code.title,
-        f"{code.what} {code.why}",
-        (Evidence("hub", seen.drift_unseen),),
-        tuple(fixes),
-        host=sight.facts.host,
+def _deployable(sight: Sight, seen: Seen | None) -> Iterator[Finding]:
+    """Why the deployment can't be made again: an error, unless its service runs and is only not renewed."""
+    drift = seen.drift if seen else sight.drift
+    unit = (sight.facts.value("eyas.units", dict) or {}).get(seen.unit if seen else "") or {}
+    severity = Severity.WARNING if unit.get("active") == "active" else Severity.ERROR
+    yield from named(
+        drift.cause, Evidence("deployment", drift.unseen), severity=severity, host=sight.facts.host
     )
 
 

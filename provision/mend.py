@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from checks.doctor.report import print_report
-from checks.outcome import Finding
+from checks.outcome import Finding, Severity
 from inventory.errors import ChangeFailed, EyasError, UsageError
 from inventory.load import deployment_for, find_deployment
 from inventory.model import Deployment
@@ -24,7 +24,7 @@ from provision.diagnosis import Connect, Diagnosed, diagnose_host
 from provision.edit import set_value
 from provision.explain import explain
 from provision.localfile import replace_text
-from provision.remedy import Remedy, remedy_for
+from provision.remedy import Remedy, host_remedy, remedy_for
 from provision.report import Progress
 from provision.want import Sources
 
@@ -82,29 +82,48 @@ def _asker() -> Ask:
 def _mend(
     one: Diagnosed, connect: Connect, sources: Sources, named: str | None, ask: Ask, out: Console
 ) -> Mended:
-    root = one.root
     if one.sight is None:
         return Mended(one.host.name, "unseen", one.code, error=one.report.verdict)
+    root = one.root or _foreseen(one)
     if root is None:
         return Mended(one.host.name, "clean", one.code, cause="no error was found")
     result = Mended(one.host.name, "by-hand", 4, cause=f"{root.slug}: {root.title}")
     result.commands = [x.command for x in root.fix if x.command]
-    if one.deployment is None:
-        result.error = f"{root.slug}: name the deployment to mend it from here (--deployment NAME)"
-        return result
-    unit = f"eyas-{one.deployment.name}.service"
-    seen = next((s for s in one.sight.seen if s.unit == unit), None)
-    remedy = remedy_for(root, one.deployment, seen, one.sight.facts)
+    remedy = _remedy(one, root)
     if remedy is None:
-        result.error = f"{root.slug} is not mended from here; its commands are above"
+        unnamed = f"{root.slug}: name the deployment to mend it from here (--deployment NAME)"
+        by_hand = f"{root.slug} is not mended from here; its commands are above"
+        result.error = by_hand if one.deployment else unnamed
         return result
-    result.plan = [remedy.title, f"provision {one.deployment.name}: what that changes, a restart, the proof"]
+    result.plan = _plan(one, remedy)
     for number, step in enumerate(result.plan, 1):
         out.print(f"  plan {number} {escape(step)}")
     if not ask(f"{one.host.name}: apply this plan?"):
         result.status, result.error = "declined", "nothing was changed"
         return result
     return _apply(one, root, remedy, connect, sources, named, result)
+
+
+def _foreseen(one: Diagnosed) -> Finding | None:
+    """Nothing is wrong yet: the first warning that the host itself can be spared."""
+    assert one.sight is not None
+    facts = one.sight.facts
+    return next((f for f in one.report.findings if f.root and host_remedy(f, facts)), None)
+
+
+def _remedy(one: Diagnosed, root: Finding) -> Remedy | None:
+    assert one.sight is not None
+    if one.deployment is None:
+        return host_remedy(root, one.sight.facts)
+    unit = f"eyas-{one.deployment.name}.service"
+    seen = next((s for s in one.sight.seen if s.unit == unit), None)
+    return remedy_for(root, one.deployment, seen, one.sight.facts)
+
+
+def _plan(one: Diagnosed, remedy: Remedy) -> list[str]:
+    if remedy.host_only or one.deployment is None:
+        return [remedy.title]
+    return [remedy.title, f"provision {one.deployment.name}: what that changes, a restart, the proof"]
 
 
 def _apply(
@@ -120,10 +139,11 @@ def _apply(
     edit = _Edit(one, named, remedy) if remedy.loc else None
     try:
         wanted = edit.write() if edit else one.deployment
-        assert wanted is not None
         with connect(one.host) as shell:
             remedy.apply(shell)
-        why = _provisioned(one, wanted, connect, sources) or _still(one, root, wanted, connect, sources)
+        served = None if remedy.host_only else wanted
+        why = _provisioned(one, served, connect, sources) if served else ""
+        why = why or _still(one, root, served, connect, sources)
     except EyasError as e:
         why, result.code = str(e), e.exit_code
     if not why:
@@ -143,13 +163,19 @@ def _provisioned(one: Diagnosed, wanted: Deployment, connect: Connect, sources: 
     return report.error if report.exit_code else ""
 
 
-def _still(one: Diagnosed, root: Finding, wanted: Deployment, connect: Connect, sources: Sources) -> str:
-    """Look again: "" when the cause is gone and the service runs."""
+def _still(
+    one: Diagnosed, root: Finding, wanted: Deployment | None, connect: Connect, sources: Sources
+) -> str:
+    """Look again: "" when the cause is gone and the service, if it was about one, runs."""
     again = diagnose_host(one.host, wanted, connect, sources)
     if again.sight is None:
         return f"nobody could look again: {again.report.verdict}"
-    if any(f.slug == root.slug and f.severity.value == "error" for f in again.report.findings):
+    if any(
+        f.slug == root.slug and f.severity in {root.severity, Severity.ERROR} for f in again.report.findings
+    ):
         return f"{root.slug} is still there"
+    if wanted is None:
+        return ""
     units = again.sight.facts.value("eyas.units", dict) or {}
     state = (units.get(f"eyas-{wanted.name}.service") or {}).get("active")
     return "" if state == "active" else f"the service is {state}: {again.report.verdict}"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from inventory.errors import EyasError
 from inventory.model import Host
-from provision.audit import read_audit
+from provision.audit import read_audit, served_for_good
 from provision.gather import gather, tell_lost
 from provision.observe import probe
 from provision.rollout.record import Record, records
@@ -24,7 +24,7 @@ def releases_on(shell: Shell) -> list[dict[str, Any]]:
     """Every release of a host; ``role`` is current, previous or "", ``served_at`` its last switch."""
     facts = probe(shell)
     current = facts.value("eyas.current", dict) or {}
-    audit = read_audit(shell)
+    audit = served_for_good(read_audit(shell))
     out = []
     for r in facts.value("eyas.releases", list) or []:
         name, rid = r.get("deployment", "?"), r["id"]

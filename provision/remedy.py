@@ -17,20 +17,24 @@ from provision import layout
 from provision.looking import Seen
 from provision.shell import Shell
 
-__all__ = ["Remedy", "remedy_for"]
+__all__ = ["Remedy", "host_remedy", "remedy_for"]
 
 _SET_ASIDE = f"{layout.STATE}/set-aside"
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """One safe way out. Either ``edit`` (key and value), or ``do`` and ``undo``: argv run as root."""
+    """One safe way out. Either ``loc`` and its value, or ``do`` and ``undo``: argv run as root.
+
+    ``host_only``: it touches nothing that is served, so that no restart belongs to it.
+    """
 
     title: str
     loc: Loc = ()
     value: Any = None
     do: tuple[tuple[str, ...], ...] = ()
     undo: tuple[tuple[str, ...], ...] = ()
+    host_only: bool = False
 
     def apply(self, shell: Shell) -> None:
         for argv in self.do:
@@ -41,10 +45,19 @@ class Remedy:
             shell.run(argv, timeout=60, check=False)
 
 
+def host_remedy(f: Finding, facts: HostFacts) -> Remedy | None:
+    """A remedy that no deployment has to be known for, None when there is none."""
+    return _holds(facts) if _kind(f) == "holds" else None
+
+
+def _kind(f: Finding) -> str:
+    code = catalogue().by_slug.get(f.slug)
+    return code.safe_fix if code else ""
+
+
 def remedy_for(f: Finding, d: Deployment, seen: Seen | None, facts: HostFacts) -> Remedy | None:
     """The first safe remedy of a finding, None when there is none."""
-    code = catalogue().by_slug.get(f.slug)
-    match code.safe_fix if code else "":
+    match _kind(f):
         case "deployment":
             return next(_edits(f, d, facts), None)
         case "unit":
@@ -55,7 +68,7 @@ def remedy_for(f: Finding, d: Deployment, seen: Seen | None, facts: HostFacts) -
             return _shm()
         case "weights":
             return _weights(seen)
-    return None
+    return host_remedy(f, facts)
 
 
 # ---- a value of the deployment
@@ -155,6 +168,20 @@ def _shm() -> Remedy:
     drop = "-exec sh -c 'grep -qsF -- \"$1\" /proc/[0-9]*/maps || rm -f -- \"$1\"' sh {} ';'"
     script = f"find /dev/shm -maxdepth 1 -type f -user {layout.USER} '(' {named} ')' {drop}"
     return Remedy("remove shared memory that killed runs left", do=(("sh", "-c", script),))
+
+
+def _holds(facts: HostFacts) -> Remedy | None:
+    """The driver's installed packages that nobody holds yet; only these are released again."""
+    held = set(facts.value("driver.holds", list) or [])
+    names = sorted(set(facts.value("driver.packages", dict) or {}) - held)
+    if not names:
+        return None
+    return Remedy(
+        f"hold {', '.join(names)}",
+        do=(("apt-mark", "hold", *names),),
+        undo=(("apt-mark", "unhold", *names),),
+        host_only=True,
+    )
 
 
 def _weights(seen: Seen | None) -> Remedy | None:

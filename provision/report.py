@@ -96,5 +96,5 @@ def _details(out: Console, r: HostReport, diff: bool, mask: Callable[[str], str]
         if diff and c["diff"]:
             out.print(escape(mask(c["diff"])), soft_wrap=True)
     if r.proof:
-        told = {k: v for k, v in r.proof.items() if k != "outputs"}
+        told = {k: v for k, v in r.proof.items() if k not in {"outputs", "samples"}}
         out.print(f"{escape(r.host)}: proof {escape(json.dumps(told))}")

@@ -9,16 +9,22 @@ from inventory.errors import ChangeFailed, EyasError, RolledBack
 from provision import layout
 from provision.audit import note_switch
 from provision.change import Change
+from provision.explain import Explained
 from provision.programs import program
 from provision.release import ReleaseWant
 from provision.shell import Result, Shell
 
 __all__ = ["FAILED_LINE", "ServiceState", "activate", "plan_switch", "prove", "switch"]
 
-Explain = Callable[[str], str]
+#: A failed start's journal -> one sentence and findings.
+Explain = Callable[[str], Explained]
 OnLine = Callable[[str], None]
 #: activate.sh says so as soon as the new release has failed, before it puts the former one back.
 FAILED_LINE = "eyas-failed "
+
+
+def _silent(_: str) -> Explained:
+    return "", ()
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,20 @@ def activate(
     timeout_start_s: float,
     *,
     former: str | None = None,
-    explain: Explain = lambda _: "",
+    explain: Explain = _silent,
+    bench: bool = False,
     on_line: OnLine | None = None,
 ) -> None:
-    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then."""
+    """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then.
+
+    ``bench``: for a while only; the way back to what was before the bench stays.
+    """
     back = layout.release_dir(former) if former and former != release else ""
-    got = _activate(shell, deployment, release, back, timeout_start_s, on_line)
+    reason = "bench" if bench else ""
+    got = _activate(shell, deployment, release, back, timeout_start_s, reason, on_line)
     if not got.ok:
-        raise ChangeFailed(_failure(shell, deployment, got, explain), host=shell.host.name)
+        why, findings = _failure(shell, deployment, got, explain)
+        raise ChangeFailed(why, host=shell.host.name, findings=findings)
 
 
 def _activate(
@@ -88,13 +100,14 @@ def _activate(
     release: str,
     former: str,
     timeout_start_s: float,
+    why: str = "",
     on_line: OnLine | None = None,
 ) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
-    note_switch(shell, deployment, release)
+    note_switch(shell, deployment, release, bench=why == "bench")
     return shell.run(
-        ("sh", "-s", "--", *where, former),
+        ("sh", "-s", "--", *where, former, why),
         timeout=wait,
         stdin=program("activate.sh"),
         check=False,
@@ -102,12 +115,13 @@ def _activate(
     )
 
 
-def _failure(shell: Shell, deployment: str, got: Result, explain: Explain = lambda _: "") -> str:
+def _failure(shell: Shell, deployment: str, got: Result, explain: Explain) -> Explained:
     """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
     marked = [line.split() for line in got.stdout.splitlines() if line.startswith(FAILED_LINE)]
     text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
     said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]
-    return explain(text) or "\n".join(said[-6:]) or got.tail()
+    sentence, findings = explain(text)
+    return sentence or "\n".join(said[-6:]) or got.tail(), findings
 
 
 def switch(
@@ -115,31 +129,27 @@ def switch(
 ) -> None:
     """Raises RolledBack or ChangeFailed; the host itself puts the former release back (see activate.sh)."""
     former = layout.release_dir(current) if current and current != want.id else "noted" if current else ""
-    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s, on_line)
+    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s, on_line=on_line)
     if got.ok:
         return
-    message = f"release {want.id} did not become ready: {_failure(shell, want.deployment, got, explain)}"
-    told: dict[str, Any] = {"hint": f"invoke doctor --host {shell.host.name}", "host": shell.host.name}
+    why, findings = _failure(shell, want.deployment, got, explain)
+    message = f"release {want.id} did not become ready: {why}"
+    hint = f"invoke doctor --host {shell.host.name}"
+    told: dict[str, Any] = {"hint": hint, "host": shell.host.name, "findings": findings}
     if got.exit == _RESTORED:
         raise RolledBack(f"{message}\nthe former release serves again", **told)
     if got.exit == _NOT_RESTORED:
         raise ChangeFailed(f"{message}\nand the former release did not come back either", **told)
     if current is None:
-        put_back(shell, want.deployment, None, want.timeout_start_s, message)
+        _taken_away(shell, want.deployment)
     raise ChangeFailed(message, **told)
 
 
 def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float, message: str) -> None:
     """Always raises: RolledBack when the former release serves again, ChangeFailed when there is none."""
     hint = f"invoke doctor --host {shell.host.name}"
-    unit = layout.unit_name(deployment)
     if former is None:
-        shell.run(
-            ("systemctl", "disable", "--now", "--quiet", f"{unit}-health.timer", f"{unit}.service"),
-            timeout=120,
-            check=False,
-        )
-        shell.run(("rm", "-f", "--", layout.current_link(deployment)), timeout=20)
+        _taken_away(shell, deployment)
         raise ChangeFailed(message, hint=hint, host=shell.host.name)
     try:
         activate(shell, deployment, former, timeout_s)
@@ -150,6 +160,14 @@ def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float
             host=shell.host.name,
         ) from e
     raise RolledBack(f"{message}\nthe former release {former} serves again", hint=hint, host=shell.host.name)
+
+
+def _taken_away(shell: Shell, deployment: str) -> None:
+    """Nothing served here before: nothing is left running or pointed at."""
+    unit = layout.unit_name(deployment)
+    off = ("systemctl", "disable", "--now", "--quiet", f"{unit}-health.timer", f"{unit}.service")
+    shell.run(off, timeout=120, check=False)
+    shell.run(("rm", "-f", "--", layout.current_link(deployment)), timeout=20)
 
 
 def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str = "") -> str:
@@ -168,11 +186,17 @@ def journal(shell: Shell, deployment: str, lines: int = 4000, *, invocation: str
     return shell.run(argv, timeout=30, check=False).stdout
 
 
-def prove(shell: Shell, deployment: str, *, max_tokens: int = 64, timeout: float = 600) -> dict[str, Any]:
-    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer."""
+def prove(
+    shell: Shell, deployment: str, *, max_tokens: int = 64, rounds: int = 3, timeout: float = 600
+) -> dict[str, Any]:
+    """Run proof.py of the served release on the host; raises ChangeFailed when it gets no answer.
+
+    ``rounds``: how often each prompt is asked, fewer where a round takes seconds.
+    """
     program_path = f"{layout.current_link(deployment)}/proof.py"
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
-    got = shell.run((*env, "python3", "-sE", program_path, str(max_tokens)), timeout=timeout, check=False)
+    argv = (*env, "python3", "-sE", program_path, str(max_tokens), str(rounds))
+    got = shell.run(argv, timeout=timeout, check=False)
     try:
         result: dict[str, Any] = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as e:

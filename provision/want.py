@@ -25,9 +25,9 @@ from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
 from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
-from provision.wheelhouse import wheelhouse_for
+from provision.wheelhouse import Wheelhouse
 
-__all__ = ["Sources", "Want", "floors_of", "want_for"]
+__all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
 
 #: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
 INSTALLED_PER_WHEEL_BYTE = 3.6
@@ -130,7 +130,7 @@ def want_for(
             f"{d.engine} {engine.version} takes an API key only on its command line, open to every user",
             hint="keep host: 127.0.0.1 and put a router with the key in front",
         )
-    environment = _env_want(host, d, engine, lock, facts, sources, say)
+    environment = _env_want(host, d, engine, lock, facts, sources)
     return Want(
         deployment=d,
         engine=engine,
@@ -141,8 +141,19 @@ def want_for(
         host=_host_want(d, engine, manifests, environment, facts),
         api_key=key,
         hub_token=token,
-        notes=resolution.reasons + ((engine.note,) if engine.note else ()),
+        notes=resolution.reasons + ((engine.note,) if engine.note else ()) + lacking(d, engine, lock),
         group=served.group or {},
+    )
+
+
+def lacking(d: Deployment, engine: EngineRelease, lock: WheelLock) -> tuple[str, ...]:
+    """What the engine would use and the lock does not bring, as notes: nothing is added to a locked set."""
+    return tuple(
+        f"the lock has no {p.wheel}: {p.why}; where your index has it: invoke lock --requirement FILE"
+        for p in engine.pieces
+        if p.device in {None, d.device}
+        and p.method in {None, d.draft.method}
+        and p.wheel not in lock.packages
     )
 
 
@@ -229,20 +240,14 @@ def _env_want(
     lock: WheelLock,
     facts: HostFacts,
     sources: Sources,
-    say: Callable[[str], None],
 ) -> EnvWant:
     import uv  # noqa: PLC0415 - only to find its binary
 
     house = None
     if d.wheels_from == "push" and lock.id[:16] not in complete_envs(facts):
         glibc = lock.target.glibc or "2.39"
-        house = sources.wheelhouse or wheelhouse_for(
-            lock.id,
-            lock.text,
-            python_tag=lock.target.python_tag,
-            glibc_minor=int(glibc.split(".")[1]),
-            say=say,
-        )
+        minor = int(glibc.split(".")[1])
+        house = Wheelhouse(lock.id, lock.text, lock.target.python_tag, minor, own=sources.wheelhouse)
     return EnvWant(
         lock_id=lock.id,
         lock_text=lock.text,
@@ -309,10 +314,8 @@ def floors_of(engine: EngineRelease, device: Device) -> Floors:
 
 
 def _wheel_bytes(d: Deployment, env: EnvWant) -> int:
-    if env.wheelhouse:
-        return int(
-            sum(p.stat().st_size for p in env.wheelhouse.glob("*.whl")) * (1 + INSTALLED_PER_WHEEL_BYTE)
-        )
+    if env.wheelhouse and (size := env.wheelhouse.size()) is not None:
+        return int(size * (1 + INSTALLED_PER_WHEEL_BYTE))
     return WHEELS_BYTES[d.device] * 2
 
 

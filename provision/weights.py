@@ -44,6 +44,26 @@ NEXT_STEP = {
     "filesystem": "look at the folder's file system on the host",
 }
 
+#: How a source fails -> the doctor's name for it.
+CAUSE = {
+    "gated-no-token": "hf-unauthorized",
+    "bad-token": "hf-unauthorized",
+    "gated-no-access": "hf-forbidden",
+    "forbidden": "hf-forbidden",
+    "repo-missing": "hub-repo-not-found",
+    "revision-missing": "hub-repo-not-found",
+    "missing": "hub-repo-not-found",
+    "rate-limited": "hf-rate-limited",
+    "disk-full": "disk-full",
+    "pointer": "weights-lfs-pointer",
+    "truncated": "weights-truncated",
+    "network": "hub-unreachable",
+}
+
+
+def _told(kind: str) -> dict[str, str]:
+    return {"hint": NEXT_STEP.get(kind, ""), "cause": CAUSE.get(kind, "")}
+
 
 @dataclass(frozen=True)
 class FileSpec:
@@ -101,7 +121,7 @@ def _local(ref: ModelRef, folder: Path) -> Manifest:
     try:
         fetching["refuse_unusable"](folder, [{"path": n} for n in names])
     except fetching["Failed"] as e:
-        raise InventoryError(f"{folder}: {e}", hint=NEXT_STEP[e.kind]) from e
+        raise InventoryError(f"{folder}: {e}", **_told(e.kind)) from e
     files = tuple(FileSpec(n, (folder / n).stat().st_size, sha256=_file_hash(folder / n)) for n in names)
     digest = hashlib.sha256(json.dumps([f.as_dict() for f in files]).encode()).hexdigest()
     return Manifest(ref, digest[:40], files)
@@ -114,7 +134,7 @@ def _mirror(ref: ModelRef) -> Manifest:
     try:
         answer = requests.get(f"{ref.url.rstrip('/')}/SHA256SUMS", timeout=20)
     except requests.RequestException as e:
-        raise CheckRefused(f"{ref.url}: {e}", hint=NEXT_STEP["network"]) from e
+        raise CheckRefused(f"{ref.url}: {e}", **_told("network")) from e
     lines = answer.text.splitlines() if answer.ok else []
     sums = {name.lstrip("*"): digest for digest, _, name in (line.partition("  ") for line in lines)}
     if missing := [n for n in found if n not in sums]:
@@ -161,7 +181,7 @@ def _hub(ref: ModelRef, endpoint: str | None, token: str | None) -> Manifest:
             get_hf_file_metadata(url, token=token or False, endpoint=endpoint, timeout=20)
     except Exception as e:
         kind, text = _classify(e)
-        raise CheckRefused(f"{ref.repo}@{ref.revision}: {text}", hint=NEXT_STEP[kind]) from e
+        raise CheckRefused(f"{ref.repo}@{ref.revision}: {text}", **_told(kind)) from e
     files = tuple(
         FileSpec(
             s.rfilename,
@@ -250,7 +270,7 @@ def _program(shell: Shell, python: str, word: str, m: Manifest, request: bytes, 
     if last.get("error"):
         raise ChangeFailed(
             f"{m.ref.label}@{m.commit[:12]}: {last['text']}",
-            hint=NEXT_STEP.get(last["error"], ""),
+            **_told(last["error"]),
             host=shell.host.name,
         )
     if not got.ok or not last.get("ok"):
@@ -282,7 +302,7 @@ def _pusher(m: Manifest, endpoint: str | None, token: str | None, say: Say) -> C
         if int(free.stdout) < need:
             raise ChangeFailed(
                 f"{m.ref.label}: {need} bytes are needed, {free.stdout.strip()} are free",
-                hint=NEXT_STEP["disk-full"],
+                **_told("disk-full"),
                 host=shell.host.name,
             )
         names = [f.path for f in m.files]
@@ -315,6 +335,6 @@ def _local_copy(m: Manifest, endpoint: str | None, token: str | None) -> Path:
     if not last.get("ok"):
         raise ChangeFailed(
             f"{m.ref.label}: {last.get('text', got.stderr[-400:])}",
-            hint=NEXT_STEP.get(last.get("error", ""), ""),
+            **_told(last.get("error", "")),
         )
     return dest

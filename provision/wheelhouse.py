@@ -8,40 +8,69 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from inventory.errors import CheckRefused
 
-__all__ = ["wheelhouse_for"]
+__all__ = ["Wheelhouse"]
+
+_ONE_AT_A_TIME = threading.Lock()
 
 #: manylinux levels a glibc 2.39 host (Ubuntu 24.04) can use; pip matches each tag exactly.
 _GLIBC_MINORS = range(39, 4, -1)
 
 
-def wheelhouse_for(
-    lock_id: str, lock_text: str, *, python_tag: str, glibc_minor: int, say: Callable[[str], None]
-) -> Path:
-    """The folder with every wheel of the lock, from the cache or downloaded now.
+@dataclass(frozen=True)
+class Wheelhouse:
+    """The folder with every wheel of a lock: the operator's own, or one that pip fills when it is wanted.
 
-    python_tag: "cp312"; glibc_minor: 39 for glibc 2.39. Raises CheckRefused with pip's own last lines.
+    python_tag: "cp312"; glibc_minor: 39 for glibc 2.39.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "eyas" / "wheelhouse"
-    final = cache / lock_id[:16]
-    if final.is_dir():
-        return final
-    partial = cache / f"{lock_id[:16]}.{os.getpid()}"
-    partial.mkdir(parents=True)
-    try:
-        _download(lock_text, partial, python_tag, glibc_minor, say)
-        partial.rename(final)
-    except OSError as e:
-        if final.is_dir():  # another run was faster
-            return final
-        raise CheckRefused(f"the wheelhouse could not be kept: {e}") from e
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return final
+
+    lock_id: str
+    lock_text: str
+    python_tag: str
+    glibc_minor: int
+    own: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        if self.own:
+            return self.own
+        cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "eyas" / "wheelhouse"
+        return cache / self.lock_id[:16]
+
+    def size(self) -> int | None:
+        """Bytes of its wheels; None: not downloaded yet."""
+        if not self.folder.is_dir():
+            return None
+        return sum(p.stat().st_size for p in self.folder.glob("*.whl"))
+
+    def fetched(self, say: Callable[[str], None]) -> Path:
+        """The folder, whole; downloaded now if it must be. Raises CheckRefused with pip's own last lines."""
+        if self.own and not self.own.is_dir():
+            raise CheckRefused(f"no folder of wheels: {self.own}", hint="name the folder: --wheelhouse DIR")
+        with _ONE_AT_A_TIME:  # several hosts of one run want the same
+            if not self.folder.is_dir():
+                self._fill(say)
+        return self.folder
+
+    def _fill(self, say: Callable[[str], None]) -> None:
+        partial = self.folder.with_name(f"{self.folder.name}.{os.getpid()}")
+        try:
+            partial.mkdir(parents=True)
+            _download(self.lock_text, partial, self.python_tag, self.glibc_minor, say)
+            partial.rename(self.folder)
+        except OSError as e:
+            if not self.folder.is_dir():  # else another run was faster
+                raise CheckRefused(
+                    f"the wheelhouse could not be kept: {e}", hint="make room, or set XDG_CACHE_HOME"
+                ) from e
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _download(

@@ -96,6 +96,7 @@ def facts(
         "engine-version": "The engine's version, when the log does not tell.",
         "bundle": "A bundle that --save made.",
         "save": "Folder for a redacted bundle of what was looked at.",
+        "junit": "File for the findings as JUnit XML: a suite per host.",
         "list": "List every code and its cause.",
         "score": "Contributors: score a folder of cases.",
         "json": "One JSON document on standard output.",
@@ -119,13 +120,14 @@ def doctor(
     engine_version: str = "",
     bundle: str = "",
     save: str = "",
+    junit: str = "",
     list: bool = False,
     score: str = "",
     json: bool = False,
 ) -> int:
     """Name the one cause of a failed or slow deployment, with evidence and a computed fix.
 
-    Exit 0: no error found, 4: errors found, 3: could not look.
+    Exit 0: no error found, 4: errors found, 3: could not look, 1: a check of ours crashed.
     """
     from checks.doctor import cli
 
@@ -142,14 +144,14 @@ def doctor(
             wheelhouse=wheelhouse, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json
         )
         return diagnosis.diagnose_hosts(
-            select(host, inventory), deployment, flags, save=save, fix=fix, yes=yes
+            select(host, inventory), deployment, flags, save=save, junit=junit, fix=fix, yes=yes
         )
     if fix or deployment:
         raise UsageError("--fix and --deployment go with --host", hint="add --host NAME")
     inputs = cli.gather(
         bundle=bundle, log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=engine_version
     )
-    return cli.show_diagnosis(inputs, as_json=json, save=save)
+    return cli.show_diagnosis(inputs, as_json=json, save=save, junit=junit)
 
 
 @command(

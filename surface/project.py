@@ -7,13 +7,16 @@ from invoke import Context
 
 from surface.commandline import ROOT, command
 
-UNIT = "not lab and not engine"
-
-
-LAB_TESTS = ["pytest", "-q", "-m", f"not ({UNIT})"]
+UNIT = "not lab and not engine and not process"
 
 
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
+#: A lab host mostly waits: two files run side by side, each with labs of its own. The engine wants all cores.
+LAB_TESTS = [
+    ["pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine"],
+    ["pytest", "-q", "-m", "engine"],
+]
+FAILED_TESTS = ["pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "-m", f"not ({UNIT})"]
 
 
 @command(
@@ -53,13 +56,18 @@ def docs(c: Context) -> None:
 )
 def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
+    from tests.lab.needs import why_no_lab
+
     unit = _each([UNIT_TESTS])
     if quick:
+        print("eyas: left out: tests that start processes, lab hosts or the engine (--quick)")
         return unit
-    in_lab = _each([LAB_TESTS])
+    if reason := why_no_lab():
+        print(f"eyas: tests of lab hosts and the engine are skipped: {reason}", flush=True)
+    in_lab = _each(LAB_TESTS)
     if in_lab and again:
         print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
-        in_lab = _each([[*LAB_TESTS, "--last-failed", "--last-failed-no-failures=none"]])
+        in_lab = _each([FAILED_TESTS])
     return max(unit, in_lab)
 
 

@@ -3,6 +3,7 @@
 # With a former release, this very script puts it back when the new one fails (exit 76: it serves again, 77: it
 # does not), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
 # cut off leaves its former release noted; the next switch knows it from there.
+# A switch that is no part of a bench ("bench" as the last word) leaves no way back to what was before one.
 set -e
 trap '' PIPE HUP
 
@@ -62,6 +63,7 @@ main() {
     [ -z "$former" ] || ln -sfn "$former" "$noted"
     if serve "$release"; then
         rm -f "$noted"
+        [ "${5:-}" = bench ] || rm -f "/var/lib/eyas/bench/$(basename "$link").json"
         exit 0
     fi
     # The journal of this start, for whoever explains the failure.

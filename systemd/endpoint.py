@@ -51,7 +51,8 @@ def api_key(digest):
         return ""
 
 
-def _open(release, path, body=None, timeout=10.0):
+def fetch(release, path, body=None, timeout=10.0):
+    """The open answer to a GET, or to a POST when there is a body. Raise Down unless it is a good one."""
     data = None if body is None else json.dumps(body).encode()
     headers = dict(release.headers(), **({"Content-Type": "application/json"} if data else {}))
     request = urllib.request.Request(release.base + path, data=data, headers=headers)
@@ -69,7 +70,7 @@ def health(release, timeout=5.0):
     if release.follows:
         group_state(release)
         return
-    with _open(release, "/health", timeout=timeout):
+    with fetch(release, "/health", timeout=timeout):
         pass
 
 
@@ -90,7 +91,7 @@ def completion(release, prompt="1 2 3", max_tokens=1, timeout=10.0):
     """One greedy completion; returns (text, usage). Raise Down when no token came."""
     body = {"model": release.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
     try:
-        with _open(release, "/v1/completions", body, timeout) as r:
+        with fetch(release, "/v1/completions", body, timeout) as r:
             answer = json.load(r)
         text, usage = answer["choices"][0]["text"], answer["usage"]
     except (OSError, ValueError, KeyError, IndexError, TypeError) as e:
@@ -109,7 +110,7 @@ def stream(release, prompt, max_tokens, timeout=120.0):
     body.update(stream=True, stream_options={"include_usage": True})
     start, first, pieces, usage = time.monotonic(), None, [], None
     try:
-        with _open(release, "/v1/completions", body, timeout) as r:
+        with fetch(release, "/v1/completions", body, timeout) as r:
             for raw in r:
                 line = raw.decode("utf-8", "replace").strip()
                 if not line.startswith("data:") or line == "data: [DONE]":
@@ -134,7 +135,7 @@ def counters(release, timeout=5.0):
     """Sums over all labels of the series named in the release, by role; a series that is absent is None."""
     if release.follows:
         return dict.fromkeys(release.metrics)
-    with _open(release, "/metrics", timeout=timeout) as r:
+    with fetch(release, "/metrics", timeout=timeout) as r:
         text = r.read().decode("utf-8", "replace")
     found = dict.fromkeys(release.metrics)
     names = {}

@@ -85,8 +85,9 @@ def main(state):
         state + "/releases",
         *map(str, pathlib.Path(state, "weights").glob("*")),
     ):
-        for left in pathlib.Path(parent).glob(".*.gone"):  # of a run that was cut off
-            shutil.rmtree(left)
+        for left in pathlib.Path(parent).glob(".*"):  # of a run that was cut off
+            if left.suffix in {".gone", ".new"}:
+                shutil.rmtree(left)
     for path in json.load(sys.stdin):
         why = why_not(path, keep, busy)
         if why:

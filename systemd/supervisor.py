@@ -89,8 +89,9 @@ class Supervisor:
 
     def wait_ready(self):
         """True once a completion was answered; False when the engine died first."""
-        began = time.monotonic()
-        while self.sleep(POLL_S):
+        began, pause = time.monotonic(), POLL_S / 8
+        while self.sleep(pause):
+            pause = min(1.5 * pause, POLL_S)
             if self.stopping:
                 continue
             try:

@@ -2,12 +2,8 @@
 
 import io
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from invoke import Collection, Program
 
 import tasks
 from inventory.errors import CheckRefused
-from surface.commandline import BROKEN_PIPE, INTERRUPTED, command
+from surface.commandline import INTERRUPTED, command
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = sorted(Collection.from_module(tasks).task_names)
@@ -34,11 +30,18 @@ class Run:
         """Exit code, stdout, stderr. What is not an exit is a traceback and fails the test."""
         code = 0
         try:
-            Program(namespace=namespace or Collection.from_module(tasks)).run(["invoke", *argv])
+            Program(namespace=namespace or _namespace(argv[0])).run(["invoke", *argv])
         except SystemExit as e:
             code = int(e.code or 0)
         out, err = self.capsys.readouterr()
         return code, out, err
+
+
+def _namespace(word: str) -> Collection:
+    """The one task where one is named: invoke copies every task it knows at each start."""
+    return (
+        _only(Collection.from_module(tasks)[word], word) if word in NAMES else Collection.from_module(tasks)
+    )
 
 
 @pytest.fixture
@@ -198,57 +201,7 @@ def test_a_bug_shows_its_place_and_still_one_document(run: Run, capsys: pytest.C
     assert "a bug in eyas" in err
 
 
-def _only(task: Any) -> Collection:
+def _only(task: Any, name: str = "t") -> Collection:
     collection = Collection()
-    collection.add_task(task, name="t")
+    collection.add_task(task, name=name)
     return collection
-
-
-def start(*argv: str, shell_tail: str = "") -> subprocess.CompletedProcess[str]:
-    """In a process of its own, through sh, so that its streams can be closed."""
-    line = f'"{sys.executable}" "{ROOT}/tasks.py" {" ".join(argv)} {shell_tail}; echo "rc=$?" >&2'
-    env = {k: v for k, v in os.environ.items() if k != "HOME"}
-    return subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    ("argv", "tail", "code"),
-    [
-        (("engines", "--json"), ">&-", 0),
-        (("deployments",), "<&- >&-", 0),
-        (("engines", "--json"), ">/dev/full", 2),
-        (("engines",), ">/dev/full", 2),
-    ],
-)
-def test_streams_that_take_nothing(argv: tuple[str, ...], tail: str, code: int) -> None:
-    done = start(*argv, shell_tail=tail)
-    assert f"rc={code}" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def broken_pipe() -> Iterator[int]:
-    reader, writer = os.pipe()
-    os.close(reader)
-    yield writer
-    os.close(writer)
-
-
-@pytest.mark.parametrize("argv", [("engines",), ("engines", "--json"), ("--list",), ("plan", "--help")])
-def test_a_reader_that_left(argv: tuple[str, ...], broken_pipe: int) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "tasks.py", *argv],
-        stdout=broken_pipe,
-        stderr=subprocess.PIPE,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
-    )
-    assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
-
-
-def test_starting_loads_no_library_that_the_task_list_does_not_need() -> None:
-    """`--list` and completion stay quick: schemas, tables, SSH and HTTP load where they are used."""
-    slow = "{'pydantic', 'rich', 'jinja2', 'fabric', 'paramiko', 'requests', 'huggingface_hub', 'uv'}"
-    line = f"import sys, tasks; print(sorted({slow} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

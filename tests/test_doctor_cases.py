@@ -1,6 +1,7 @@
 """The doctor against public cases, own cases, real logs, and all of them in other clothes."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,30 @@ def test_own_case(case: Own) -> None:
     assert "{" not in (fix.value.replace("{", "", 1) if "speculative" in fix.value else fix.value)
 
 
+#: What engines advise, and what does not help with these causes.
+HOLLOW = {
+    "": "PYTORCH_(?:CUDA_)?ALLOC_CONF|chmod (?:-R )?777|reinstall",
+    "kv-cache-no-memory-cotenant": "gpu_memory_utilization",
+    "gpu-memory-profile-race": "gpu_memory_utilization",
+    "tp-unbalanced-gpus": "mem_fraction",
+    "hf-forbidden": "HF_TOKEN|hub_token",
+    "spec-low-acceptance": "num_speculative_tokens",
+    "spec-context-length-mismatch": "enforce_eager",
+    "tp-custom-allreduce": "NCCL_P2P_DISABLE",
+}
+
+
+def test_the_engines_own_advice_never_comes_first() -> None:
+    wrong = {}
+    for case in own_cases() + public_cases():
+        report = diagnose(case.inputs())
+        first_fix = report.findings[0].fix[0]
+        said = f"{first_fix.change} {first_fix.value} {first_fix.command}"
+        if any(re.search(HOLLOW.get(slug, "(?!)"), said) for slug in ("", case.expect)):
+            wrong[case.name] = said
+    assert wrong == {}
+
+
 def test_every_public_cause_has_own_cases() -> None:
     public = {line.split()[0] for line in (CASES / "TAXONOMY.txt").read_text().splitlines()[1:]}
     assert len(public) == 87
@@ -109,6 +134,28 @@ def each(template: str) -> Callable[[str], str]:
     return lambda text: "".join(template.replace("@", x) + "\n" for x in text.splitlines())
 
 
+def wrapped(text: str, width: int) -> str:
+    lines = text.splitlines()
+    return "".join(x[i : i + width] + "\n" for x in lines for i in range(0, max(len(x), 1), width))
+
+
+OTHERS = (
+    "(Worker_TP2 pid=99) ERROR 11-05 12:19:33 [multiproc_executor.py:708] WorkerProc hit an exception.",
+    "(Worker_TP3 pid=98) INFO 11-05 12:19:33 [multiproc_executor.py:558] Parent process exited, terminating",
+    "[rank2]:[W1105 12:19:34.5 ProcessGroupNCCL.cpp:1538] Warning: destroy_process_group() was not called",
+)
+
+
+def interleaved(text: str) -> str:
+    lines = text.splitlines()
+    return "".join(f"{x}\n{OTHERS[i % 3]}\n" if i % 2 == 0 else f"{x}\n" for i, x in enumerate(lines))
+
+
+ANOTHER = """Nov 30 11:00:00 h systemd[1]: Started vllm.service - vLLM.
+Nov 30 11:00:09 h vllm[7]: ValueError: The number of required GPUs exceeds the total number of available GPUs
+Nov 30 11:00:10 h systemd[1]: vllm.service: Main process exited, code=exited, status=1/FAILURE
+Nov 30 12:00:00 h systemd[1]: Started vllm.service - vLLM.
+"""
 SYMPTOMS = """
 (APIServer pid=3) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s)
 Nov 30 10:00:00 b systemd[1]: vllm.service: Main process exited, code=exited, status=1/FAILURE
@@ -126,19 +173,34 @@ DRESSES: dict[str, Callable[[str], str]] = {
     "logging": each("2026-01-01 10:00:00,123 - vllm.engine - ERROR - @"),
     "logfmt": each('level=error ts=2026-01-01T10:00:00Z caller=x msg="@"'),
     "docker-json": docker_json,
+    "loguru": each("2026-01-01 10:00:00.123 | ERROR    | vllm.engine:run:77 - @"),
+    "pods": each("[pod/vllm-0/engine] @"),
+    "rank": each("[rank3]: @"),
+    "old-workers": each("(VllmWorkerProcess pid=31) ERROR 10-10 10:10:10 multiproc_worker_utils.py:231] @"),
+    "quoted": each("> @"),
+    "wrapped-at-80": lambda text: wrapped(text, 80),
+    "wrapped-at-120": lambda text: wrapped(text, 120),
+    "other-ranks": interleaved,
+    "another-cause-before": lambda text: ANOTHER + text,
     "windows": lambda text: text.replace("\n", "\r\n"),
     "symptoms-after": lambda text: text + SYMPTOMS,
     "two-starts": lambda text: text + "\nNov 30 12:00:00 h systemd[1]: Started vllm.service - vLLM.\n" + text,
 }
-#: A log in these forms loses what decides: a hang has no line of its own to survive.
-LOST: dict[str, set[str]] = {"docker-json": {"toolchain-115"}}
+#: A log in these forms loses what decides: a hang has no line of its own, a wrapped line two writers.
+WRAPPED = {"heads-wrapped-at-80"}
+LOST: dict[str, set[str]] = {
+    "docker-json": {"toolchain-115"},
+    "ray": WRAPPED,
+    "rank": WRAPPED,
+    "other-ranks": WRAPPED,
+}
 
 
 @pytest.mark.parametrize("dress", sorted(DRESSES))
 def test_same_cause_in_other_clothes(dress: str) -> None:
-    """Each form on a third of the cases, another third for each form."""
+    """Each form on a sixth of the cases, another sixth for each form."""
     missed = {}
-    for case in (own_cases() + public_cases())[sorted(DRESSES).index(dress) % 3 :: 3]:
+    for case in (own_cases() + public_cases())[sorted(DRESSES).index(dress) % 6 :: 6]:
         if case.log.strip():
             got = first(diagnose(case.inputs(DRESSES[dress])))
             if got != case.expect:

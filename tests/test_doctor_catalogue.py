@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from checks.doctor.catalogue import Code, Signature, catalogue
+from checks.doctor.diagnose import _fixes
 from checks.doctor.patterns import option, phases, prose
 from checks.doctor.scan import LINE_CAP, scan
 
@@ -34,6 +35,14 @@ def test_code_is_whole(code: Code) -> None:
     assert code.fix
     assert any(not s.asks for s in code.fix), "a fix must exist when nothing is known"
     assert all(other in BOOK.by_slug and other != code.slug for other in code.explains)
+
+
+def test_half_known_values_never_leave_a_cause_without_a_fix() -> None:
+    for code in BOOK.codes.values():
+        names = sorted({n for s in code.fix for n in (*s.asks, *s.unless)})
+        for bits in range(2 ** len(names)):
+            have = {n: "7" for i, n in enumerate(names) if bits >> i & 1}
+            assert _fixes(code.fix, have), (code.code, have)
 
 
 def test_signature_ids_are_unique_and_causes_exist() -> None:

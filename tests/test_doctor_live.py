@@ -16,8 +16,8 @@ from inventory.model import Deployment, ModelRef
 from inventory.yamlfile import parse_yaml
 from provision.edit import set_value
 from provision.explain import explain
-from provision.looking import Seen, Sight, gather, host_rules
-from provision.remedy import remedy_for
+from provision.looking import Drift, Seen, Sight, gather, host_rules
+from provision.remedy import host_remedy, remedy_for
 from provision.replan import replanner
 
 UNIT = "eyas-demo.service"
@@ -68,7 +68,8 @@ def test_what_only_earlier_starts_had_stays_a_warning_however_often_it_came() ->
 
 
 def test_a_failed_start_is_one_sentence() -> None:
-    told = explain(start(TOO_OLD, OVER) + start(HEADS, OVER))
+    told, findings = explain(start(TOO_OLD, OVER) + start(HEADS, OVER))
+    assert findings[0].slug == "tp-heads-indivisible"
     assert told.startswith("tp-heads-indivisible: ")
     assert "next: tensor_parallel" in told
     assert "\n" not in told
@@ -76,7 +77,7 @@ def test_a_failed_start_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("text", ["", "all is well\n", "\0\xff" * 1000])
 def test_what_names_nothing_is_explained_by_nothing(text: str) -> None:
-    assert explain(text) == ""
+    assert explain(text) == ("", ())
 
 
 # ---- merging
@@ -215,7 +216,9 @@ def test_what_could_not_be_read_of_a_unit_is_unseen_with_its_reason() -> None:
         "metrics": {"status": 401, "text": ""},
         "release": {},
     }
-    inputs = gather(Sight(facts(), kernel={"missing": "no"}), Seen(UNIT, raw, (), "no deployment is named"))
+    inputs = gather(
+        Sight(facts(), kernel={"missing": "no"}), Seen(UNIT, raw, Drift(unseen="no deployment is named"))
+    )
     assert inputs.log is None
     assert inputs.unseen["log"] == "journalctl: no"
     assert "401" in inputs.unseen["metrics"]
@@ -305,6 +308,24 @@ def test_ownership_is_given_back_below_our_own_folders_alone() -> None:
     for path in ("/home/op/cache", "/var/cache/eyas-demo-2/x", "/", "/var/lib/other"):
         other = finding("cache-not-writable", evidence=(Evidence("log", f"denied: '{path}'"),))
         assert remedy_for(other, DEPLOYMENT, None, facts()) is None
+
+
+def test_only_packages_that_nobody_holds_are_held_and_released() -> None:
+    there = facts(
+        driver={
+            "packages": {"nvidia-driver-570": "1", "nvidia-utils-570": "1"},
+            "holds": ["nvidia-driver-570"],
+        }
+    )
+    remedy = host_remedy(finding("driver-not-held"), there)
+    assert remedy is not None
+    assert remedy.host_only
+    assert (remedy.do, remedy.undo) == (
+        (("apt-mark", "hold", "nvidia-utils-570"),),
+        (("apt-mark", "unhold", "nvidia-utils-570"),),
+    )
+    assert host_remedy(finding("port-in-use"), there) is None
+    assert host_remedy(finding("driver-not-held"), facts(driver={"packages": {"missing": "no dpkg"}})) is None
 
 
 def test_weights_outside_our_folder_are_left_alone() -> None:

@@ -173,11 +173,16 @@ def test_folder_and_missing_file(tmp_path: Path) -> None:
 
 
 def test_default_inventory(tmp_path: Path) -> None:
-    assert default_inventory(cwd=tmp_path).hosts == {}
-    write(tmp_path, inventory__hosts_DOT_yml="g: {hosts: {box: }}")
-    assert list(default_inventory(cwd=tmp_path).hosts) == ["box"]
+    home, here = tmp_path / "home", tmp_path / "here"
+    for folder in (home, here):
+        folder.mkdir()
+    assert default_inventory(cwd=here, home=home).hosts == {}
+    write(home, inventory__hosts_DOT_ini="of-the-checkout")
+    assert list(default_inventory(cwd=here, home=home).hosts) == ["of-the-checkout"]
+    write(here, inventory__hosts_DOT_yml="g: {hosts: {box: }}")
+    assert list(default_inventory(cwd=here, home=home).hosts) == ["box"]
     with pytest.raises(InventoryError):
-        default_inventory("", cwd=tmp_path)
+        default_inventory("", cwd=here, home=home)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 LAUNCHER = Path(__file__).resolve().parent.parent / "eyas"
 TASKS = "import json, os, sys\nprint(json.dumps({'argv': sys.argv[1:], 'cwd': os.getcwd()}))\n"
 #: Counts its runs; fails halfway while the file `break` exists; otherwise an environment with this Python.
@@ -96,6 +98,15 @@ def test_the_environment_is_made_once_per_lock(checkout: Checkout) -> None:
     assert (checkout.root / ".venv" / "kept").exists()
 
 
+def test_compiled_files_go_where_they_are_not_unwanted(checkout: Checkout) -> None:
+    checkout.env["PYTHONDONTWRITEBYTECODE"] = "1"
+    (checkout.root / "other.py").touch()
+    (checkout.root / "tasks.py").write_text("import other")
+    assert checkout.run().returncode == 0
+    assert list(checkout.root.rglob("other.*.pyc"))
+    assert not (checkout.root / "__pycache__").exists()
+
+
 def test_a_torn_environment_is_made_anew(checkout: Checkout, tmp_path: Path) -> None:
     broken = tmp_path / "uv.log.break"
     broken.touch()
@@ -167,12 +178,3 @@ def test_no_python_new_enough(checkout: Checkout) -> None:
     done = checkout.run("demo", "--yes")
     assert done.returncode != 0
     assert "needs system packages: python3" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_checkout_of_someone_else(checkout: Checkout) -> None:
-    checkout.root.chmod(0o555)
-    done = checkout.run()
-    checkout.root.chmod(0o755)
-    assert done.returncode == 2
-    assert "make a copy that you own" in done.stderr

@@ -1,6 +1,7 @@
 """Arrows point one way, nothing connects at import, and SSH stays in one module."""
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,6 +15,7 @@ SSH = {"fabric", "invoke", "paramiko"}
 SSH_MODULES = {Path("provision/ssh.py")}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -208,6 +208,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 DROP = ["triton ; sys_platform == 'never'"]
 
 
+@pytest.mark.process
 def test_compile_from_a_wheelhouse(house: Path, tmp_path: Path) -> None:
     info = compile_lock(["vllm==9.1"], find_links=house, no_index=True, overrides=DROP, output=tmp_path)
     assert info.path == tmp_path / "vllm-9.1-cpu-cp312.txt"
@@ -220,6 +221,7 @@ def test_compile_from_a_wheelhouse(house: Path, tmp_path: Path) -> None:
     assert (info.changed, again.changed, again.lock.id) == (True, False, lock.id)
 
 
+@pytest.mark.process
 def test_the_command_line_names_the_lock_by_its_content(house: Path, tmp_path: Path) -> None:
     (tmp_path / "drop.txt").write_text(f"# why\n{DROP[0]}  # reason\n\n")
     info = lock_engine(
@@ -236,6 +238,7 @@ def test_the_command_line_names_the_lock_by_its_content(house: Path, tmp_path: P
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("wanted", "options", "kind", "says"),
     [
@@ -332,6 +335,7 @@ def test_missing_uv_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         compile_lock(["vllm==1"], output=tmp_path)
 
 
+@pytest.mark.process
 def test_an_unwritable_place_is_said(house: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):

@@ -36,6 +36,7 @@ def test_top_level_modules_are_named() -> None:
     assert set(SETUP["py-modules"]) == {p.stem for p in ROOT.glob("*.py")} - {"setup"}
 
 
+@pytest.mark.process
 @pytest.mark.lab
 def test_the_wheel_holds_it_all(tmp_path: Path) -> None:
     site = ROOT / "inventory" / "hosts.yml"

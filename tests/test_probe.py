@@ -199,6 +199,7 @@ def test_an_empty_root_is_described_not_crashed_on(tmp_path: Path) -> None:
     assert "probe bug" not in json.dumps(tree)
 
 
+@pytest.mark.process
 def test_a_hanging_part_costs_its_own_facts_only(tmp_path: Path) -> None:
     root = make_root(tmp_path)
     (root / "usr/bin/systemctl").write_text("#!/bin/sh\nexec /bin/sleep 60\n")

@@ -49,7 +49,7 @@ def release(**changes: Any) -> ReleaseWant:
 )
 def test_a_switch_is_planned_only_where_something_differs(state: dict[str, Any], title: str | None) -> None:
     want = ReleaseWant("chat", "r1", {}, {}, 900)
-    found = plan_switch(want, ServiceState(**{**vars(GOOD), **state}), lambda _: "")
+    found = plan_switch(want, ServiceState(**{**vars(GOOD), **state}), lambda _: ("", ()))
     assert [c.title for c in found] == ([title] if title else [])
     assert all(c.disruptive for c in found)
 
@@ -157,6 +157,7 @@ def lock(tmp_path: Path) -> Iterator[Any]:
         p.communicate()
 
 
+@pytest.mark.process
 def test_one_operator_at_a_time_and_a_gone_one_holds_nothing(lock: Any) -> None:
     first, said = lock("me")
     assert said == "mine"
@@ -173,6 +174,7 @@ def test_one_operator_at_a_time_and_a_gone_one_holds_nothing(lock: Any) -> None:
     assert lock("fourth")[1] == "mine"
 
 
+@pytest.mark.process
 def test_work_of_an_operator_that_is_gone_is_ended(lock: Any, tmp_path: Path) -> None:
     program = "import sys, time; f = open(sys.argv[1], 'ab'); print('on', flush=True); time.sleep(60)"
     work = subprocess.Popen(

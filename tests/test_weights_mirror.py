@@ -59,7 +59,7 @@ def mirror(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
     )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", folder, asked
     server.shutdown()
     server.server_close()
@@ -87,6 +87,7 @@ def test_without_hashes_nothing_is_proven(mirror: tuple[str, Path, list[str]]) -
         manifest_of(ModelRef(url=mirror[0]), endpoint=None, token=None)
 
 
+@pytest.mark.process
 def test_fetched_verified_and_resumed(mirror: tuple[str, Path, list[str]], tmp_path: Path) -> None:
     url, folder, asked = mirror
     sums(folder)
@@ -102,6 +103,7 @@ def test_fetched_verified_and_resumed(mirror: tuple[str, Path, list[str]], tmp_p
     assert (dest / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.process
 def test_a_mirror_that_changes_bytes_is_found_out(
     mirror: tuple[str, Path, list[str]], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from checks.doctor.bundle import read_bundle, write_bundle
 from checks.doctor.catalogue import catalogue
 from checks.doctor.diagnose import diagnose
+from checks.doctor.junit import write_junit
 from checks.doctor.model import Inputs, Report
 from checks.doctor.report import as_text, code_page, code_rows, exit_code, print_report, report_json
 from checks.doctor.score import score
@@ -39,12 +40,14 @@ def gather(
     return offline(log=log, facts=facts, unit=unit, metrics=metrics, engine=engine, version=version)
 
 
-def show_diagnosis(inputs: Inputs, *, as_json: bool = False, save: str = "") -> int:
-    """Diagnose, print, and with ``save`` write the redacted bundle. Returns the exit code."""
+def show_diagnosis(inputs: Inputs, *, as_json: bool = False, save: str = "", junit: str = "") -> int:
+    """Diagnose and print; ``save`` writes the redacted bundle, ``junit`` the XML. Returns the exit code."""
     if save and isinstance(inputs.log, Blocks) and inputs.log.path == "-":
         inputs = replace(inputs, log=spooled(inputs.log))
     report = diagnose(inputs)
     code = show_report(report, as_json=as_json)
+    if junit:
+        write_junit(Path(junit), {inputs.host or "log": report})
     if save:
         path = write_bundle(Path(save), inputs, report)
         print(f"bundle: {path}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """From inputs to a report: scan, rules, root causes before their symptoms, computed fixes, one sentence."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from checks.doctor.case import Case
 from checks.doctor.catalogue import Catalogue, Code, FixStep, catalogue
 from checks.doctor.metrics import parse_metrics
 from checks.doctor.model import Candidate, Inputs, Report
+from checks.doctor.redact import Redactor
 from checks.doctor.rules import RULES
 from checks.doctor.scan import scan
 from checks.doctor.unit import parse_unit
@@ -63,6 +64,8 @@ def _look(inputs: Inputs, book: Catalogue) -> tuple[Case, list[Outcome]]:
         case.metrics = parse_metrics(inputs.metrics)
     if inputs.drift:
         outcomes.append(Outcome("drift", Status.FINDINGS, why="; ".join(inputs.drift)))
+    elif inputs.unseen.get("drift"):
+        outcomes.append(Outcome("drift", Status.SKIPPED, why=inputs.unseen["drift"]))
     outcomes += [_seen(inputs, name, case) for name in ("facts", "unit", "metrics")]
     return case, outcomes
 
@@ -109,8 +112,8 @@ def _line(one: Candidate) -> int:
 
 def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
     """Causes of the last start that says anything; what only earlier starts had becomes a warning."""
-    ready = {h.start for h in case.all("ready")}
-    told = {c.start for c in found if c.start >= 0}
+    ready = {h.start for mark in ("ready", "spec.metrics", "http.200", "running") for h in case.all(mark)}
+    told = {c.start for c in found if c.start >= 0} | _sticky(case, found)
     if not told:
         return found
     last = max(told | ready)
@@ -135,10 +138,29 @@ def _current(case: Case, found: list[Candidate]) -> list[Candidate]:
                 strength=max(1, one.strength - (1 if healthy else 2)),
                 severity=Severity.WARNING,
                 note=note,
+                past=True,
             )
         else:
             out[one.cause] = one
-    return [_repeated(case, one) for one in out.values()]
+    return [_repeated(case, _outlived(case, one)) for one in out.values()]
+
+
+def _outlived(case: Case, one: Candidate) -> Candidate:
+    """What was said before the service came up, and did not stop it, is no error."""
+    up = next((h.line for h in case.all("ready") if h.start == one.start), -1)
+    failed = any(
+        h.start == one.start and h.line > up for h in case.all("symptom.engine") + case.all("exception")
+    )
+    if not 0 <= one.line < up or failed or one.severity is Severity.WARNING:
+        return one
+    return replace(one, severity=Severity.WARNING, note="before it came up, which it did")
+
+
+def _sticky(case: Case, found: list[Candidate]) -> set[int]:
+    """The last start, when a cause that belongs to no start (a card, the kernel) was told after it began."""
+    begins = case.log.starts if case.log and case.kernel is None else []
+    late = begins and any(c.start < 0 and c.strength > 1 and c.line > begins[-1] for c in found)
+    return {len(begins)} if late else set()
 
 
 def _repeated(case: Case, one: Candidate) -> Candidate:
@@ -173,9 +195,9 @@ def _findings(found: list[Candidate], book: Catalogue, inputs: Inputs) -> list[F
     return sorted(findings, key=lambda f: order[f.code])
 
 
-def _rank(finding: Finding, known: Mapping[str, Candidate]) -> tuple[int, int, int, int]:
+def _rank(finding: Finding, known: Mapping[str, Candidate]) -> tuple[int, ...]:
     one = known[finding.slug]
-    return (int(not finding.root), -one.strength, _ORDER[finding.severity], _line(one))
+    return (int(not finding.root), int(one.past), -one.strength, _ORDER[finding.severity], _line(one))
 
 
 def _explained(known: Mapping[str, Candidate], book: Catalogue) -> dict[str, str]:
@@ -202,7 +224,8 @@ def _finding(
     root = one.cause not in explained and not weak
     covers = tuple(sorted(book.by_slug[c].code for c, by in explained.items() if by == one.cause))
     note = f" ({one.note})" if one.note else ""
-    evidence = tuple(e for e in one.evidence if isinstance(e, Evidence))
+    clear = Redactor().text
+    evidence = tuple(replace(e, text=clear(e.text)) for e in one.evidence if isinstance(e, Evidence))
     fixes = tuple(inputs.replan(code.slug, one.values)) if inputs.replan else ()
     return Finding(
         code=code.code,
@@ -219,9 +242,11 @@ def _finding(
     )
 
 
-def _fixes(steps: Iterable[FixStep], values: Mapping[str, Any]) -> tuple[Fix, ...]:
+def _fixes(steps: Sequence[FixStep], values: Mapping[str, Any]) -> tuple[Fix, ...]:
+    """The steps that can be said with these values; where half of them is known, those that need none."""
     have = {k for k, v in values.items() if v not in {None, ""}}
-    usable = (s for s in steps if s.asks <= have and not set(s.unless) & have)
+    usable = [s for s in steps if s.asks <= have and not set(s.unless) & have]
+    usable = usable or [s for s in steps if not s.asks]
     return tuple(
         Fix(s.change, _fill(s.value, values), _fill(s.command, values), _fill(s.why, values)) for s in usable
     )

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 __all__ = ["Metrics", "Pair", "parse_metrics"]
 
-_RATE = re.compile(r"accept\w*[ _.-]?rate|rate[ _.-]?accept|acceptance(?:_ratio)?$")
+_RATE = re.compile(r"accept\w*[ _.-]?rate|rate[ _.-]?accept|acceptance(?:_ratio)?$|accept\w*_(?:by|per|at)_")
 _LENGTH = re.compile(r"accept\w*[ _.-]?len|mean_acceptance|tokens_per_step|tau$")
 _WITH = re.compile(r"eagle|spec|draft|mtp|ngram|(?:^|_)with(?:_|$)|(?:^|_)on(?:_|$)|enabled")
 _WITHOUT = re.compile(

@@ -40,7 +40,7 @@ class Candidate:
     """A cause a rule believes in. ``strength`` 3 the text names it, 2 text and context, 1 a hint.
 
     ``line`` orders candidates of equal strength: the earliest cause wins. Causes without a line (facts,
-    metrics) have -1. ``values`` feed the fixes of the code.
+    metrics) have -1. ``values`` feed the fixes of the code. ``past``: only an earlier start had it.
     """
 
     cause: str
@@ -51,6 +51,7 @@ class Candidate:
     start: int = -1
     severity: Severity | None = None
     note: str = ""
+    past: bool = False
 
 
 @dataclass(frozen=True)

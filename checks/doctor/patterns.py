@@ -5,7 +5,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["option", "phases", "prose"]
+__all__ = ["harmless", "option", "phases", "prose"]
 
 _FILE = Path(__file__).resolve().parent / "patterns.toml"
 
@@ -25,6 +25,12 @@ def option(name: str) -> tuple[re.Pattern[str], ...]:
 def prose(name: str) -> re.Pattern[str]:
     """A set of alternatives as one pattern, for lower-case text."""
     return re.compile("|".join(_tree()["prose"][name]))
+
+
+@cache
+def harmless() -> re.Pattern[str]:
+    """Lines that quote a failure, or that go on after one; for lower-case text."""
+    return re.compile("|".join(_tree()["harmless"]["lines"]))
 
 
 @cache

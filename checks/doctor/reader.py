@@ -20,6 +20,7 @@ class Window:
     begin: int
     end: int
     first_line: int
+    last: bool = False
 
 
 def looks_binary(block: bytes) -> bool:
@@ -42,7 +43,7 @@ def windows(blocks: Iterable[bytes]) -> Iterator[Window]:
             before = (before + held)[-OVERLAP:]
         held = body
     if held is not None:
-        yield Window(before + held, len(before), len(before) + len(held), line)
+        yield Window(before + held, len(before), len(before) + len(held), line, last=True)
 
 
 def _bodies(blocks: Iterable[bytes]) -> Iterator[str]:
@@ -81,5 +82,26 @@ def _text(data: bytes, codec: str) -> str:
     text = data.decode(codec, "replace")
     if "\x1b" in text:
         text = ANSI.sub("", text)
+    if "\u2019" in text or "&#39;" in text or "&quot;" in text:
+        text = _typed(text)
     # U+0130 is the one letter whose lower case is longer: offsets in text and lower text must agree.
     return text.replace("\u0130", "I").replace("\x00", " ").replace("\r\n", "\n")
+
+
+_TYPED = {
+    "\u2018": "'",
+    "\u2019": "'",
+    "\u201c": '"',
+    "\u201d": '"',
+    "&#39;": "'",
+    "&quot;": '"',
+    "&lt;": "<",
+    "&gt;": ">",
+}
+
+
+def _typed(text: str) -> str:
+    """Quotes as they were written, before a web page or a mail made them pretty."""
+    for pretty, plain in _TYPED.items():
+        text = text.replace(pretty, plain)
+    return text

@@ -19,9 +19,11 @@ _COLOUR = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def exit_code(report: Report) -> int:
-    """0 clean, 4 errors found, 3 nothing could be looked at."""
+    """0 clean, 4 errors found, 3 nothing could be looked at, 1 a check crashed and no error was found."""
     if report.errors:
         return 4
+    if any(o.status is Status.CRASHED for o in report.outcomes):
+        return 1
     looked = any(o.status in {Status.OK, Status.FINDINGS} for o in report.outcomes)
     return 0 if looked else 3
 
@@ -76,6 +78,13 @@ def print_report(report: Report, console: Console) -> None:
         console.print("[dim]also seen, explained by the above or weaker:[/dim]")
     for f in rest:
         console.print(f"  {f.code} {f.slug} ({f.confidence})", style="dim", markup=False, highlight=False)
+    for o in report.outcomes:
+        if o.status is Status.CRASHED:
+            where = f" on {o.data['host']}" if o.data.get("host") else ""
+            text = (
+                f"[bold red]crashed[/bold red] {escape(o.check + where)}: {escape(o.why)} (please report it)"
+            )
+            console.print(text, highlight=False, soft_wrap=True)
     console.print(escape(report.verdict), highlight=False, soft_wrap=True)
 
 

@@ -2,30 +2,35 @@
 
 Cost is bounded whatever the log holds: lines are cut at LINE_CAP around the anchor, a window tries some
 BUDGET expressions (the first and last places of each anchor), a signature keeps the first and last KEEP hits.
+In the middle of a very large log they try fewer: a failure is told in its first or last lines, or often.
 """
 
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, count
 from operator import add
 
 from checks.doctor.catalogue import Signature
+from checks.doctor.patterns import harmless
 from checks.doctor.reader import Window, looks_binary, windows
 from checks.doctor.text import Clean, clean, continues
+from checks.doctor.unwrap import unwrapped
 
 __all__ = ["Hit", "LogView", "scan"]
 
 LINE_CAP = 2400
-BUDGET = 4000
+BUDGET, MIDDLE_BUDGET, FIRST_WINDOWS = 4000, 500, 8
 PER_ANCHOR = (3, 60)
 KEEP = 12
 BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
-#: An anchor's longest word is looked for in the window's vocabulary first: that is some 50 times smaller.
+#: Lines that one message may have been wrapped onto besides its first.
+WRAPPED = 2
+#: An anchor's words are looked for in the window's vocabulary first: that is some 50 times smaller.
 _WORD = re.compile(r"[a-z_]{3,64}")
 
 
@@ -72,15 +77,20 @@ class LogView:
 
 def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
     """Read the whole log once. Never raises on its content."""
-    return _Scanner(tuple(signatures)).run(blocks)
+    log, numbers = unwrapped(blocks)
+    view = _Scanner(tuple(signatures)).run(log)
+    if numbers:
+        view.hits = [replace(h, line=numbers[min(h.line, len(numbers)) - 1]) for h in view.hits]
+        view.starts = [numbers[min(n, len(numbers)) - 1] for n in view.starts]
+    return view
 
 
 @dataclass(frozen=True)
 class _Index:
-    """Anchor -> the signatures it may start, and the anchor's longest word."""
+    """Anchor -> the signatures it may start, and the anchor's words."""
 
     by_anchor: dict[str, list[Signature]]
-    piece: dict[str, str]
+    words: dict[str, tuple[str, ...]]
 
 
 @lru_cache(maxsize=4)
@@ -89,14 +99,15 @@ def _index(signatures: tuple[Signature, ...]) -> _Index:
     for sig in signatures:
         for anchor in sig.anchors:
             by_anchor.setdefault(anchor, []).append(sig)
-    return _Index(by_anchor, {a: max(_WORD.findall(a), key=len, default="") for a in by_anchor})
+    return _Index(by_anchor, {a: tuple(sorted(_WORD.findall(a), key=len, reverse=True)) for a in by_anchor})
 
 
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
         index = _index(signatures)
-        self.by_anchor, self.piece = index.by_anchor, index.piece
+        self.by_anchor, self.words = index.by_anchor, index.words
         self.view = LogView()
+        self.windows = 0
 
     def run(self, blocks: Iterable[bytes]) -> LogView:
         for window in windows(self._counted(blocks)):
@@ -121,8 +132,11 @@ class _Scanner:
         flat = low.replace("\n", " ").replace("\r", " ")
         words = "\n".join(set(_WORD.findall(low)))
         lines = _Lines(window)
-        present = [a for a in self.by_anchor if self.piece[a] in words and a in flat]
-        most = min(max(BUDGET // (2 * len(present) or 1), PER_ANCHOR[0]), PER_ANCHOR[1])
+        present = [a for a, parts in self.words.items() if all(p in words for p in parts) and a in flat]
+        middle = self.windows >= FIRST_WINDOWS and not window.last
+        self.windows += 1
+        budget, least = (MIDDLE_BUDGET, 1) if middle else (BUDGET, PER_ANCHOR[0])
+        most = min(max(budget // (2 * len(present) or 1), least), PER_ANCHOR[1])
         tried: set[tuple[str, int]] = set()
         for anchor in present:
             for begin, end in _places(flat, anchor, lines, most):
@@ -133,7 +147,7 @@ class _Scanner:
 
     def _try(self, sig: Signature, lines: "_Lines", begin: int, end: int) -> None:
         found, here = lines.search(sig, begin, end)
-        if found is None:
+        if found is None or harmless().search(here.text.lower()):
             return
         self.view.counts[sig.id] += 1
         near = sig.window and self.view.counts[sig.id] % (KEEP * 8) <= 2 * KEEP
@@ -216,13 +230,13 @@ class _Lines:
         return self._clean[key]
 
     def search(self, sig: Signature, begin: int, end: int) -> tuple[dict[str, str] | None, Clean]:
-        """Match the line, or the line joined with what a terminal wrapped onto the next two."""
+        """Match the line, or the line joined with what was wrapped onto the next ones."""
         here = self.cleaned(begin, end)
         found = sig.match(here.text)
         if found is not None or end - begin < WRAP_WIDTH:
             return found, here
         joined = here
-        for _ in range(2):
+        for _ in range(WRAPPED):
             begin, end = self._next(end)
             more = self.cleaned(begin, end) if end > begin else None
             if more is None or not continues(joined, more):

@@ -38,7 +38,13 @@ _PREFIX = re.compile(
     r"|kernel: "
     r"|- (?=[\w.]{1,80} - (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - )[\w.]{1,80} - "
     r"|(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: - |:\s{1,12}(?=\S))"
+    # loguru: | ERROR    | vllm.engine:run:77 -
+    r"|\| (?P<loguru>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s{0,6}\| [\w.<>]{1,80}:[\w<>]{1,60}:\d{1,6} - "
+    # stern and kubectl logs of several pods: vllm-7d9f8b6c5d-x2x4z engine
+    r"|[a-z][a-z0-9-]{1,60}-[a-z0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,40} "
     r"|[│|](?= )"
+    # a quote in a ticket or a mail
+    r"|>{1,2} "
     # docker's json-file, logfmt
     r"|\{\"log\": ?\"|(?:(?:level|ts|time|caller|logger)=\S{1,80} ){1,4}msg=\"?"
     r")"
@@ -70,7 +76,7 @@ def clean(line: str) -> Clean:
             break
         at = found.end()
         proc = found["proc"] or found["rank"] or proc
-        level = found["level"] or found["word"] or level
+        level = found["level"] or found["word"] or found["loguru"] or level
     if line.startswith(('{"log":"', '{"log": "')):
         line = _JSON_TAIL.sub("", line).replace('\\"', '"').replace("\\t", " ")
     text = _NOISE.sub("", line[at:]) if line[-1:] in "│| \t\r" else line[at:]
@@ -85,4 +91,5 @@ def continues(first: Clean, line: Clean) -> bool:
         return False
     if not line.prefixed:
         return True
-    return line.proc == first.proc and line.level == first.level and first.text[-1:] not in ".!:)]}"
+    same = line.proc in {"", first.proc} and line.level in {"", first.level}
+    return same and first.text[-1:] not in ".!:)]}"

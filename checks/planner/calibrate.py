@@ -16,7 +16,7 @@ _NUMBER = r"([0-9][0-9,]*\.?[0-9]*)"
 _LINES = {
     "weights": re.compile(rf"Model loading took {_NUMBER} GiB"),
     "available": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
-    "tokens": re.compile(rf"GPU KV cache size: {_NUMBER} tokens"),
+    "tokens": re.compile(rf"[CG]PU KV cache size: {_NUMBER} tokens"),
     "graphs": re.compile(rf"Graph capturing finished in [0-9.]+ secs?, took {_NUMBER} GiB"),
 }
 

@@ -221,9 +221,8 @@ class HostCrew:
                     on_line=on_line,
                 )
             except ChangeFailed as e:
-                raise ChangeFailed(
-                    f"release {release} did not become ready: {e.message}", host=member.name
-                ) from e
+                why = f"release {release} did not become ready: {e.message}"
+                raise ChangeFailed(why, host=member.name, findings=e.findings) from e
 
     def gate(self, member: Member, release: str, baseline: str | None) -> Verdict:
         with self._at(member) as shell:

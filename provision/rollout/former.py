@@ -4,7 +4,7 @@ from typing import Any
 
 from checks.facts import HostFacts
 from inventory.errors import CheckRefused, UsageError
-from provision.audit import read_audit
+from provision.audit import read_audit, served_for_good
 from provision.observe import probe
 from provision.rollout.plan import Member
 from provision.shell import Shell
@@ -22,7 +22,7 @@ def former_release(shell: Shell, deployment: str, facts: HostFacts) -> str | Non
     """The one that served before the current one and was proven: never one that a gate sent back."""
     current = (facts.value("eyas.current", dict) or {}).get(deployment)
     there = {r for r, told in releases_of(facts, deployment).items() if told.get("proven") and r != current}
-    served = [e["release"] for e in read_audit(shell) if e.get("deployment") == deployment]
+    served = [e["release"] for e in served_for_good(read_audit(shell)) if e.get("deployment") == deployment]
     noted = next((r for r in reversed(served) if r in there), None)
     return noted or (next(iter(there)) if len(there) == 1 else None)
 

@@ -359,4 +359,4 @@ class Rollout:
 
 
 def _short(verdict: Verdict) -> dict[str, object]:
-    return {k: v for k, v in (verdict.proof or {}).items() if k != "outputs"}
+    return {k: v for k, v in (verdict.proof or {}).items() if k not in {"outputs", "samples"}}

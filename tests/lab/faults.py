@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inventory.errors import ChangeFailed, CheckRefused, UsageError
-from tests.lab import cgroups
+from tests.lab import cgroups, posing
 from tests.lab.profiles import fault_names
 from tests.lab.sizes import parse_size
 
@@ -203,10 +203,13 @@ def _slow_disk(host: "LabHost", value: str) -> None:
 # ---- helpers ------------------------------------------------------------------------------------------
 
 
-def _clock(host: "LabHost", _: str) -> None:
-    raise CheckRefused(
-        "a host's wall clock can't be set: no kernel namespace holds it", host=host.name, hint="leave it out"
-    )
+def _posing(act: Act, like: str) -> Act:
+    def checked(host: "LabHost", value: str) -> None:
+        if not re.fullmatch(like, value):
+            raise UsageError(f"{value!r} can't be one", hint="a version like 2.17, or seconds like -3600")
+        act(host, value)
+
+    return checked
 
 
 def _number(value: str, unit: str) -> float:
@@ -291,5 +294,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "reboot": Fault("it was rebooted", lambda h, _: h.reboot()),
     "power-off": Fault("its plug is pulled", _crash, _power_on),
-    "clock": Fault("refused: a host's wall clock is the machine's", _clock),
+    "clock": Fault(
+        "its Python's clock is {value} s off", _posing(posing.clock, r"-?\d+"), posing.honest, "3600"
+    ),
+    "glibc": Fault(
+        "its C library says it is {value}", _posing(posing.glibc, r"\d+\.\d+"), posing.honest, "2.17"
+    ),
+    "python": Fault(
+        "its Python says it is {value}", _posing(posing.python, r"\d+\.\d+\.\d+"), posing.honest, "3.8.10"
+    ),
 }

@@ -1,5 +1,6 @@
 """What the lab needs of the machine it runs on, and how to get it."""
 
+import fcntl
 import os
 import platform
 import shutil
@@ -62,7 +63,15 @@ def _there(shown_by: str) -> bool:
 
 def ensure_packages(packages: Iterable[str], yes: bool) -> None:
     """Install what is missing with apt, asking first unless ``yes``; without a terminal nobody is asked."""
-    missing = missing_packages(packages)
+    if not missing_packages(packages):
+        return
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / "apt.lock").open("a") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        _ensure(missing_packages(packages), yes)
+
+
+def _ensure(missing: list[str], yes: bool) -> None:
     if not missing:
         return
     command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]

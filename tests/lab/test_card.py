@@ -141,6 +141,7 @@ def answers(library: Path) -> dict[str, Any]:
     return dict(zip(CASES, ask(library, cases), strict=True))
 
 
+@pytest.mark.process
 @needs_gcc
 @pytest.mark.parametrize("profile", CASES)
 def test_unmodified_pynvml_is_told_the_profile(answers: dict[str, Any], profile: str) -> None:
@@ -151,6 +152,7 @@ def test_unmodified_pynvml_is_told_the_profile(answers: dict[str, Any], profile:
     assert "error" not in cards[1:]
 
 
+@pytest.mark.process
 @needs_gcc
 @pytest.mark.parametrize("fault", INIT)
 def test_a_failing_init(library: Path, fault: str) -> None:
@@ -159,6 +161,7 @@ def test_a_failing_init(library: Path, fault: str) -> None:
     assert smi(library, f"rtx4090+{fault}", **more).returncode == code % 256
 
 
+@pytest.mark.process
 @needs_gcc
 def test_a_hang_really_hangs(library: Path) -> None:
     path = write_profile(library, "rtx4090+hang-init")
@@ -168,6 +171,7 @@ def test_a_hang_really_hangs(library: Path) -> None:
         subprocess.run(argv, env=env, timeout=0.4, check=False)
 
 
+@pytest.mark.process
 @needs_gcc
 def test_an_old_branch_lacks_what_it_lacked(tmp_path: Path) -> None:
     compile_library(tmp_path / "libnvidia-ml.so.1", 535)
@@ -181,6 +185,7 @@ def test_an_old_branch_lacks_what_it_lacked(tmp_path: Path) -> None:
     assert done.stdout.strip() == "13"
 
 
+@pytest.mark.process
 @needs_gcc
 def test_nvidia_smi_agrees_with_nvml(library: Path) -> None:
     query = "--query-gpu=index,name,memory.total,compute_cap,power.limit,mig.mode.current"
@@ -194,6 +199,7 @@ def test_nvidia_smi_agrees_with_nvml(library: Path) -> None:
     assert "NV12" in smi(library, "a100-80x2", "topo", "-m").stdout
 
 
+@pytest.mark.process
 @needs_gcc
 def test_xml_has_the_tags_and_values_of_a_real_h200(library: Path) -> None:
     root = ET.fromstring(smi(library, "h200x2", "-q", "-x").stdout)

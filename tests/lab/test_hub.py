@@ -107,6 +107,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
         yield Visit(json.loads(done.stdout), hub)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("case", "value"),
     [
@@ -127,6 +128,7 @@ def test_client_is_served(visit: Visit, case: str, value: object) -> None:
     assert visit.said[case] == {"value": value}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("case", "error", "status"),
     [
@@ -144,16 +146,19 @@ def test_client_meets_the_error(visit: Visit, case: str, error: str, status: int
     assert (visit.said[case].get("error"), visit.said[case].get("status")) == (error, status)
 
 
+@pytest.mark.process
 def test_a_cut_transfer_is_resumed_by_range(visit: Visit) -> None:
     assert [r.range for r in visit.hub.requests("GET /lfs/.*/org/cut/")] == ["", "bytes=10485760-"]
 
 
+@pytest.mark.process
 def test_the_cdn_never_sees_a_token(visit: Visit) -> None:
     granted = visit.hub.requests("GET /lfs/.*/org/gated/")
     assert granted
     assert not any(r.token for r in visit.hub.log if r.side == "cdn")
 
 
+@pytest.mark.process
 def test_bytes_are_counted(visit: Visit) -> None:
     assert visit.hub.sent("GET /lfs/.*/org/sound/") == len(WEIGHTS)
 

@@ -277,7 +277,7 @@ def test_a_small_disk_fills_and_stays_across_a_power_cut(make_lab: MakeLab) -> N
         ("read-only", "opt", UsageError),
         ("memory", "much", UsageError),
         ("disk-full", "", CheckRefused),
-        ("clock", "", CheckRefused),
+        ("glibc", "old; rm x", UsageError),
     ],
 )
 def test_a_fault_that_can_not_be_is_refused(lab: Lab, kind: str, value: str, error: type[EyasError]) -> None:

@@ -128,7 +128,7 @@ def test_a_lock_that_was_removed_while_waiting_is_taken_anew(tmp_path: Path) -> 
 
 def test_every_fault_can_be_said_and_undone_or_is_an_event() -> None:
     events = {name for name, fault in FAULTS.items() if fault.off is None}
-    assert events == {"sessions-killed", "reboot", "clock"}
+    assert events == {"sessions-killed", "reboot"}
     assert all(fault.says.format(value=1) for fault in FAULTS.values())
 
 

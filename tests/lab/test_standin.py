@@ -180,6 +180,7 @@ def _ready(one: Running) -> Running:
     pytest.fail(f"the stand-in did not start: {one.log.read_text()}")
 
 
+@pytest.mark.process
 def test_speculation_changes_the_pace_and_never_the_text(start_engine: Start, steady: Running) -> None:
     plain, quick = start_engine(), steady
     before = _series(quick)
@@ -198,6 +199,7 @@ def _series(engine: Running) -> dict[str, float]:
     return {line.split("{")[0]: float(line.split()[-1]) for line in lines if line[0] != "#"}
 
 
+@pytest.mark.process
 def test_a_stream_carries_several_tokens_a_chunk_and_ends_with_usage(steady: Running) -> None:
     engine = steady
     asked = {"prompt": "a b", "max_tokens": 30, "stream": True, "stream_options": {"include_usage": True}}
@@ -211,6 +213,7 @@ def test_a_stream_carries_several_tokens_a_chunk_and_ends_with_usage(steady: Run
     assert [c["choices"][0]["finish_reason"] for c in chunks[:-1]][-1] == "length"
 
 
+@pytest.mark.process
 def test_an_api_key_guards_v1_alone(start_engine: Start) -> None:
     engine = start_engine(env={"VLLM_API_KEY": "sesame"})
     statuses = [engine.ask("/v1/models", key=k)[0] for k in ("", "wrong", "sesame")]
@@ -234,6 +237,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
 ]
 
 
+@pytest.mark.process
 def test_wrong_requests(steady: Running) -> None:
     for path, body, status, said in WRONG:
         got, text = steady.ask(path, body)
@@ -245,6 +249,7 @@ def one_engine(start_engine: Start) -> Running:
     return start_engine()
 
 
+@pytest.mark.process
 def test_a_dead_worker_is_503_and_then_exit_0(one_engine: Running) -> None:
     (engine_core,) = one_engine.children(one_engine.process.pid)
     (worker,) = one_engine.children(engine_core)
@@ -259,6 +264,7 @@ def test_a_dead_worker_is_503_and_then_exit_0(one_engine: Running) -> None:
     assert "died unexpectedly, shutting down executor" in log
 
 
+@pytest.mark.process
 def test_a_stopped_process_hangs_completions_but_not_health(steady: Running) -> None:
     (engine_core,) = steady.children(steady.process.pid)
     for stopped in (engine_core, *steady.children(engine_core)):
@@ -272,6 +278,7 @@ def test_a_stopped_process_hangs_completions_but_not_health(steady: Running) -> 
         assert steady.text("y", 3)
 
 
+@pytest.mark.process
 def test_faults_while_serving_come_and_go(start_engine: Start) -> None:
     engine = start_engine("--speculative-config", json.dumps(SPEC))
     right = engine.text("a prompt")
@@ -294,6 +301,7 @@ def test_faults_while_serving_come_and_go(start_engine: Start) -> None:
     assert engine.process.wait(timeout=10) == 0
 
 
+@pytest.mark.process
 def test_a_failed_start_is_exit_1_with_the_cause_above_the_symptom(start_engine: Start) -> None:
     engine = start_engine(ready=False, fault="oom-weights")
     code, log = engine.ended()
@@ -303,6 +311,7 @@ def test_a_failed_start_is_exit_1_with_the_cause_above_the_symptom(start_engine:
     )
 
 
+@pytest.mark.process
 def test_a_taken_port_is_exit_1(start_engine: Start, steady: Running) -> None:
     port = steady.url.rpartition(":")[2]
     second = start_engine("--port", port, ready=False)

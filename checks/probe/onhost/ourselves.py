@@ -29,6 +29,7 @@ def collect(look: Look) -> "dict[str, Any]":
         "current": attempt(_current, look),
         "lock_holder": attempt(_lock, look),
         "releases": attempt(_releases, look),
+        "reviews": attempt(_reviews, look),
         "uv": attempt(_uv, look),
         "envs": attempt(_envs, look),
         "weights": attempt(_weights, look),
@@ -64,6 +65,13 @@ def _lock(look: Look) -> "Any":
     ):
         return None
     return attempt(_json, look, STATE + "/lock/owner.json")
+
+
+def _reviews(look: Look) -> "dict[str, Any]":
+    """What the host's own review measured last, by deployment; empty where none is installed."""
+    base = STATE + "/review"
+    there = [n for n in look.names(base) if look.exists(base + "/" + n + "/latest.json")]
+    return {n: attempt(_json, look, base + "/" + n + "/latest.json") for n in there}
 
 
 def _uv(look: Look) -> "list[str]":

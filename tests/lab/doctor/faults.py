@@ -7,11 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from inventory.model import Deployment
 from provision import layout
-from provision.want import Sources
 from tests.lab.host import LabHost
-from tests.lab.hub import Hub
 
 __all__ = ["FAULTS", "Box", "Fault"]
 
@@ -28,9 +25,6 @@ class Box:
 
     host: LabHost
     undo: list[Callable[[], Any]] = field(default_factory=list)
-    hub: Hub | None = None
-    deployment: Deployment | None = None
-    sources: Sources | None = None
 
     # ---- ways to break it
 
@@ -154,8 +148,9 @@ def _settings(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _many_cards(box: Box) -> None:
-    box.argv("--tensor-parallel-size", "4")
-    box.release(_settings(tensor_parallel=4))
+    """The cards went: as many ranks as there were, on fewer."""
+    box.argv("--tensor-parallel-size", "8")
+    box.release(_settings(tensor_parallel=8))
     box.engine("nccl")
 
 
@@ -221,6 +216,16 @@ def _port_taken(box: Box) -> None:
     box.lab("port-taken", "8000")
 
 
+def _shm_full(box: Box) -> None:
+    """What killed runs left fills it; two ranks need some."""
+    box.argv("--tensor-parallel-size", "2")
+    box.release(_settings(tensor_parallel=2))
+    box.sh(
+        "mount -o remount,size=1M /dev/shm; head -c 1M /dev/zero >/dev/shm/psm_left",
+        undo="rm -f /dev/shm/psm_left; mount -o remount,size=50% /dev/shm",
+    )
+
+
 def _stopped(box: Box) -> None:
     box.serves()
     box.sh(f"systemctl stop {UNIT}")
@@ -228,20 +233,12 @@ def _stopped(box: Box) -> None:
 
 FAULTS = (
     Fault("out of memory: weights", "oom-weights-load", _engine("oom-weights")),
-    Fault("out of memory: profiling", "oom-profiling", _engine("oom-profile", plain=True)),
+    Fault("out of memory: profiling", "oom-profiling", _engine("oom-profile")),
     Fault("out of memory: KV cache", "oom-kv-allocation", _engine("oom-kv", plain=True)),
-    Fault("out of memory: graphs", "oom-cuda-graph-capture", _engine("oom-graphs", plain=True)),
     Fault("out of memory: draft", "oom-spec-draft", _engine("oom-speculative")),
     Fault("out of memory: sampler", "oom-sampler-warmup", _engine("oom-sampler")),
     Fault("KV cache too small", "kv-cache-too-small", _engine("kv-too-small")),
-    Fault("heads don't divide", "tp-heads-indivisible", lambda b: b.argv("--tensor-parallel-size", "3")),
     Fault("more ranks than cards", "tp-world-size-exceeds-gpus", _many_cards),
-    Fault("legacy flag", "spec-legacy-flags", lambda b: b.argv("--speculative-model", "x/y")),
-    Fault("unknown flag", "cli-flag-unknown", lambda b: b.argv("--no-such-flag")),
-    Fault("wrong head", "spec-hidden-size-mismatch", _engine("wrong-head")),
-    Fault(
-        "length over the model's", "max-model-len-over-model", lambda b: b.argv("--max-model-len", "99999999")
-    ),
     Fault("port taken", "port-in-use", _port_taken),
     Fault("shard cut short", "weights-truncated", _truncated),
     Fault("model under ProtectHome", "service-sandbox-home", _at_home),
@@ -252,6 +249,8 @@ FAULTS = (
     Fault("hang", "engine-hung", _hang, after="injected"),
     Fault("few guesses accepted", "spec-low-acceptance", _bad_guesses, after="injected"),
     Fault("stopped", "service-not-running", _stopped, after="injected"),
-    Fault("disk full", "disk-full", lambda b: b.lab("disk-full"), after="injected"),
+    Fault("disk full", "disk-full", lambda b: b.lab("disk-full")),
+    Fault("shared memory full", "shm-too-small", _shm_full),
+    Fault("the host's memory", "host-ram-oom", lambda b: b.drop_in("MemoryMax=16M", "MemorySwapMax=0")),
     Fault("old driver", "driver-too-old", _old_driver),
 )

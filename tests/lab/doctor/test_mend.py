@@ -16,8 +16,8 @@ from provision.run import Flags
 from provision.ssh import SshOptions, connect
 from provision.want import Sources
 from tests.lab import demo
+from tests.lab.doctor.conftest import quiet, small_model
 from tests.lab.doctor.faults import Box
-from tests.lab.doctor.test_faults import quiet, small_model
 from tests.lab.hosts import Lab
 from tests.lab.hub import Hub
 
@@ -71,7 +71,7 @@ def stage(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory
     standin = demo._standin(quiet)
     for name in ("target", "head"):
         small_model(folder / "models" / "eyas-lab" / name)
-    lab = make_lab(["gpu01"], profile="rtx4090x1")
+    lab = make_lab(["gpu01"], profile="rtx4090x2")
     with (
         Hub(folder / "models", bind=lab.network.gateway, cdn=lab.network.alias) as hub,
         pytest.MonkeyPatch.context() as patch,
@@ -88,6 +88,7 @@ def stage(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory
 def mended(stage: Stage) -> Iterator[None]:
     yield
     stage.box.heal()
+    stage.file.write_text(stage.good)
 
 
 def test_a_length_over_the_models_is_cut_to_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +127,62 @@ def test_a_shard_cut_short_is_fetched_again(stage: Stage, capsys: pytest.Capture
     code, told = stage.fix(capsys)
     assert (code, told["status"]) == (0, "fixed"), told
     assert stage.box.state() == ("active", "running")
+
+
+def test_a_cache_that_root_wrote_into_is_given_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after somebody ran the engine by hand with sudo: systemd mends only the folder itself."""
+    cache = "/var/cache/eyas-demo/vllm"
+    stage.box.sh(f"mkdir -p {cache}; chown -R root:root {cache}; chmod -R go= {cache}")
+    stage.box.fails()
+    code, told = stage.fix(capsys)
+    assert (code, told["status"]) == (0, "fixed"), told
+    assert told["cause"].startswith("cache-not-writable")
+    assert stage.box.sh(f"find {cache} ! -user eyas").strip() == ""
+    assert stage.box.state() == ("active", "running")
+
+
+def test_shared_memory_of_killed_runs_is_removed(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.file.write_text(stage.good + "tensor_parallel: 2\n")
+    assert stage.provision().exit_code == 0
+    stale, other = "/dev/shm/vllm_dist_stale", "/dev/shm/other"
+    stage.box.sh(
+        "mount -o remount,size=300M /dev/shm; systemctl stop eyas-demo; "
+        f"head -c 60M /dev/zero >{stale}; chown eyas {stale}; echo mine >{other}",
+        undo=f"mount -o remount,size=50% /dev/shm; rm -f {stale} {other}",
+    )
+    code, told = stage.fix(capsys)
+    assert (code, told["status"]) == (0, "fixed"), told
+    assert told["cause"].startswith("shm-too-small")
+    left = stage.box.sh("ls /dev/shm")
+    assert "vllm_dist_stale" not in left
+    assert "other" in left
+    assert stage.box.state() == ("active", "running")
+
+
+def test_a_driver_that_upgrades_itself_is_held(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is wrong yet, and nothing restarts."""
+    assert stage.provision().exit_code == 0
+    pid = stage.box.sh("systemctl show -p MainPID eyas-demo")
+    for name in ("nvidia-driver-580", "unattended-upgrades"):
+        stage.box.sh(
+            package(name), undo=f"apt-mark unhold {name} >/dev/null; dpkg --purge --force-all {name}"
+        )
+    conf = "/etc/apt/apt.conf.d/20auto-upgrades"
+    stage.box.sh(f"echo 'APT::Periodic::Unattended-Upgrade \"1\";' >{conf}", undo=f"rm -f {conf}")
+    code, told = stage.fix(capsys)
+    assert (code, told["status"]) == (0, "fixed"), told
+    assert told["cause"].startswith("driver-not-held")
+    assert "nvidia-driver-580" in stage.box.sh("apt-mark showhold")
+    assert stage.box.sh("systemctl show -p MainPID eyas-demo") == pid
+
+
+def package(name: str) -> str:
+    """Build and install an empty package of this name."""
+    control = f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: lab\nDescription: empty\n"
+    return (
+        f"d=$(mktemp -d); mkdir $d/DEBIAN; printf '{control}' >$d/DEBIAN/control; "
+        f"dpkg-deb -b $d $d.deb >/dev/null; dpkg -i $d.deb >/dev/null; rm -r $d $d.deb"
+    )
 
 
 def test_what_does_not_help_is_undone(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,6 +260,42 @@ class Caller:
                 if self._stop.is_set():
                     p.kill()
 
+    def answered(self, *, at_least: int = 5) -> None:
+        """It was answered all along."""
+        eventually(lambda: self.asked >= at_least, within=20, what="answers to the caller")
+        assert self.failed == []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+
+class CommandLines:
+    """Every command line on this machine, its lab hosts included, that holds one of these words.
+
+    Read from outside the hosts: a watcher inside one takes the time of what it watches.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.words = [w.encode() for w in words]
+        self.found: set[str] = set()
+        self.seen: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+
+    def _loop(self) -> None:
+        while not self._stop.wait(0.1):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    line = path.read_bytes()
+                    self.seen.add(line.split(b"\0")[0].decode(errors="replace"))
+                    if any(w in line for w in self.words):
+                        self.found.add(line.replace(b"\0", b" ").decode(errors="replace"))
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

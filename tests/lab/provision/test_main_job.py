@@ -10,9 +10,10 @@ import pytest
 from inventory.errors import ChangeFailed, InventoryError
 from inventory.load import load_deployment
 from inventory.model import Deployment
-from provision import layout
+from provision import layout, ssh
+from provision.observe import probe
 from tests.lab.assets.purewheel import write_wheel
-from tests.lab.provision.stage import Stage
+from tests.lab.provision.stage import Caller, CommandLines, Stage
 
 pytestmark = pytest.mark.lab
 
@@ -121,6 +122,23 @@ def test_drift_is_seen_and_mended(stage: Stage, break_it: str, title: str) -> No
     assert stage.answers()
 
 
+def test_an_environment_that_lost_its_proof_is_rebuilt_beside_what_serves(stage: Stage) -> None:
+    started = stage.sh("systemctl show -P ActiveEnterTimestampMonotonic eyas-chat")
+    stage.sh(
+        "rm /opt/eyas/envs/*/eyas-proof.json; echo 'left = 1' >$(echo /opt/eyas/envs/*/lib/python3*)/torn.py"
+    )
+    with Caller(stage) as caller:
+        report = stage.run(stage.deployment())
+        caller.answered()
+    assert (report.status, report.changed) == ("changed", 1), report.error
+    assert stage.sh("systemctl show -P ActiveEnterTimestampMonotonic eyas-chat") == started
+    assert stage.sh("ls -A /opt/eyas/envs; ls /opt/eyas/envs/*/lib/python3*") == (
+        f"{stage.standin.lock.id[:16]}\nsite-packages"
+    )
+    stage.sh("systemctl restart eyas-chat")
+    assert stage.answers()
+
+
 # ---- secrets
 
 KEY, TOKEN = "canary-key-7f3a", "canary-token-91bc"
@@ -140,8 +158,13 @@ def canaries(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployme
 def test_secrets_appear_nowhere(stage: Stage, canaries: Deployment) -> None:
     stage.sh("rm -rf /var/lib/eyas/weights/eyas-lab--head-b-*")
     stage.hub.faults.add("lfs/", rate=30000)
-    texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
-    stage.run(canaries, check=True)
+    with CommandLines(KEY, TOKEN) as lines:
+        texts = [*stage.command(canaries, "--json", "--diff")[1:], *stage.command(canaries, "--diff")[1:]]
+        stage.run(canaries, check=True)
+    assert lines.found == set()
+    assert any(line.startswith("/opt/eyas/") for line in lines.seen), lines.seen
+    with ssh.connect(stage.host(), ssh.SshOptions()) as shell:
+        texts.append(json.dumps(probe(shell, ["chat"]).tree))
     assert '"exit_code": 0' in texts[0], texts
     for shown in (*texts, (stage.folder / "journal.jsonl").read_text()):
         assert "canary" not in shown
@@ -211,7 +234,7 @@ def test_pushed_wheels_and_a_tampered_one(stage: Stage, tmp_path: Path) -> None:
 def test_a_missing_system_library_is_named_with_its_package(stage: Stage) -> None:
     from dataclasses import replace
 
-    from provision import environment, ssh
+    from provision import environment
 
     lock = stage.standin.lock
     want = environment.EnvWant(

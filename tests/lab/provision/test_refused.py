@@ -1,11 +1,13 @@
 """Each refusal before anything is touched: its exit code, its words, and a host as it was."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from provision import ssh
+from provision.wheelhouse import Wheelhouse
 from tests.lab.conftest import MakeLab
 from tests.lab.provision.stage import PORT, Stage
 
@@ -26,7 +28,11 @@ CARDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "library and module differ": ("gpu:mismatch", {}, "mismatch"),
     "the open source driver": ("gpu:nouveau", {}, "nouveau"),
     "too few cards": ("", {"tensor_parallel": 4}, "4"),
+    "cards without kernels": ("gpu:pascal", {}, "compute capability"),
     "port taken": ("port-taken", {}, str(PORT)),
+    "a clock that is off": ("clock", {}, "3600 s ahead"),
+    "too old a C library": ("glibc", {}, "glibc is 2.17"),
+    "too old a Python": ("python", {}, "Python is 3.8.10"),
 }
 
 
@@ -64,14 +70,25 @@ def test_a_system_that_is_not_known_is_refused_and_an_older_one_only_warned_of(s
         stage.on().write("/etc/os-release", before + "\n")
 
 
-def test_a_small_disk_is_refused(stage: Stage, make_lab: MakeLab) -> None:
+def test_looking_downloads_no_wheels(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    report = stage.run(stage.deployment(wheels_from="push"), check=True)
+    assert report.status == "pending", report.error
+    assert not list(tmp_path.rglob("*wheelhouse*"))
+
+
+def test_a_small_disk_is_refused(
+    stage: Stage, make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = make_lab(["gpu01"], profile="rtx4090x2", size=200 << 20)
     mine, stage.lab = stage.lab, lab
     try:
         stage.inventory()
+        monkeypatch.setattr(Wheelhouse, "folder", tmp_path / "house")
         report = stage.run(stage.deployment(wheels_from="push"))
         assert (report.exit_code, report.status) == (4, "refused"), report.error
         assert "wheels" in report.error
+        assert not list(tmp_path.iterdir()), "downloaded for a host that is refused"
         assert stage.sh("ls /opt") == "eyas-lab"
     finally:
         stage.lab = mine

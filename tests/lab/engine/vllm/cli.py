@@ -103,7 +103,7 @@ def _shared(ranks: int) -> list[Path]:
     if ranks == 1:
         return []
     paths = [Path(f"/dev/shm/vllm_dist_{os.urandom(16).hex()}") for _ in range(2)]
-    with suppress(OSError):  # a unit may keep shared memory to itself
+    with suppress(PermissionError):  # a unit may keep shared memory to itself
         for path in paths:
             path.write_bytes(bytes(4096))
     return paths

@@ -1,6 +1,7 @@
 """A start, phase by phase, with the log lines that a planner reads and every way it can end early."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,8 @@ def run(log: Log, values: dict[str, Any], configs: tuple[Config, Config], now: S
     start = _Start(log, values, now)
     weights = _load(start, configs)
     log.note("model_runner.py:302", text("log", "loaded", gib=weights, seconds=now.start_s * _LOADING))
+    if not values.get("enforce_eager"):
+        _compiled()
     start.reach("oom-profile")
     start.pause(_PROFILING)
     tokens = _cache(start, configs, max(0.5, now.memory_gib * start.share - weights - 1.5))
@@ -116,6 +119,17 @@ def _load(start: _Start, configs: tuple[Config, Config]) -> float:
     start.reach("wrong-head")
     start.reach("truncated-weights")
     return float(size / 2**30 / world)
+
+
+def _compiled() -> None:
+    """What a start keeps for the next one, as the real one does below the service's cache folder."""
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        folder = Path(home) / "vllm" / "torch_compile_cache"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "standin.bin").write_bytes(bytes(1 << 16))
+        except OSError as e:
+            raise StartFailed("cache", said=f"{type(e).__name__}: {e}") from e
 
 
 def _weights(model: str) -> int:

@@ -2,17 +2,26 @@
 
 from collections.abc import Callable, Iterator
 
-from checks.doctor import (
-    rules_driver,
-    rules_live,
-    rules_memory,
-    rules_nodes,
-    rules_ops,
-    rules_parallel,
-    rules_spec,
-)
 from checks.doctor.case import Case
 from checks.doctor.model import Candidate
+from checks.doctor.rules import (
+    acceptance,
+    cards,
+    draft,
+    driver,
+    hostmemory,
+    kvcache,
+    live,
+    network,
+    nodes,
+    oom,
+    ranks,
+    review,
+    speculation,
+    split,
+    unit,
+    wheels,
+)
 
 __all__ = ["RULES", "Rule", "direct"]
 
@@ -22,7 +31,7 @@ Rule = Callable[[Case], Iterator[Candidate]]
 def direct(case: Case) -> Iterator[Candidate]:
     """Signatures that name their cause by themselves."""
     for hit in case.hits:
-        if hit.sig.cause:
+        if hit.sig.cause and not (hit.sig.cause == "worker-died" and case.before("shutdown", hit)):
             yield Candidate(
                 hit.sig.cause,
                 hit.sig.strength,
@@ -36,11 +45,20 @@ def direct(case: Case) -> Iterator[Candidate]:
 
 RULES: dict[str, Rule] = {
     "signatures": direct,
-    **rules_memory.RULES,
-    **rules_parallel.RULES,
-    **rules_spec.RULES,
-    **rules_driver.RULES,
-    **rules_ops.RULES,
-    **rules_live.RULES,
-    **rules_nodes.RULES,
+    **oom.RULES,
+    **kvcache.RULES,
+    **hostmemory.RULES,
+    **split.RULES,
+    **ranks.RULES,
+    **speculation.RULES,
+    **draft.RULES,
+    **acceptance.RULES,
+    **driver.RULES,
+    **cards.RULES,
+    **wheels.RULES,
+    **unit.RULES,
+    **network.RULES,
+    **live.RULES,
+    **nodes.RULES,
+    **review.RULES,
 }

@@ -1,0 +1,43 @@
+"""What `./eyas test` runs, and what it says of what it leaves out."""
+
+import pytest
+from invoke import Context
+
+from surface import project
+from tests.lab import needs
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Each step that would have run; a lab step fails."""
+    ran: list[list[str]] = []
+
+    def each(several: list[list[str]]) -> int:
+        ran.extend(several)
+        return 5 if several == project.LAB_TESTS else 0
+
+    monkeypatch.setattr(project, "_each", each)
+    monkeypatch.setattr(needs, "why_no_lab", lambda: "it needs root")
+    return ran
+
+
+def test_quick_says_what_it_left_out(steps: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert project.test.body(Context(), quick=True) is None
+    assert steps == [project.UNIT_TESTS]
+    assert "left out: tests that start processes, lab hosts or the engine" in capsys.readouterr().out
+
+
+def test_what_failed_in_the_lab_runs_again_alone(
+    steps: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.test.body(Context(), again=True)
+    assert steps == [project.UNIT_TESTS, *project.LAB_TESTS, project.FAILED_TESTS]
+    assert "-n" not in project.FAILED_TESTS
+    assert "are skipped: it needs root" in capsys.readouterr().out
+
+
+def test_every_test_is_in_one_step() -> None:
+    marks = [step[step.index("-m", 2) + 1] for step in (project.UNIT_TESTS, *project.LAB_TESTS)]
+    for here in ({"lab"}, {"engine"}, {"process"}, {"lab", "engine"}, set()):
+        true = {name: name in here for name in ("lab", "engine", "process")}
+        assert sum(bool(eval(mark, true)) for mark in marks) == 1, here
