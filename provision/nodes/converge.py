@@ -73,7 +73,7 @@ def _provision(group: Group, ranks: list[Rank], options: Options) -> None:
             r.report.status = "pending" if r.changes and options.check else r.report.status
         return
     if house := ranks[0].wanted().environment.wheelhouse:
-        each_rank(ranks, lambda r: house.fetched(r.say) if r is ranks[0] else None)
+        each_rank(ranks, lambda r: house.fetched(r.say))
     with contextlib.ExitStack() as stack:
         _take_locks(ranks, stack)
         _look(ranks, options)

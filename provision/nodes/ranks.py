@@ -73,7 +73,7 @@ def connected(
         yield ranks
 
 
-def each_rank(ranks: list[Rank], work: Callable[[Rank], None]) -> None:
+def each_rank(ranks: list[Rank], work: Callable[[Rank], object]) -> None:
     """``work`` on all ranks at once. Raises GroupStopped when any failed; each failure is in its report."""
 
     def timed(rank: Rank) -> None:
