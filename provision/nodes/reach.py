@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 
 from inventory.errors import CheckRefused, HostUnreachable
+from provision import layout
 from provision.nodes.ranks import Rank, each_rank
 from provision.programs import program
 
@@ -75,7 +76,21 @@ def _listening(line: str, rank: Rank) -> dict[str, str]:
             hint="look at master_port and the chosen interface's address",
             host=rank.name,
         )
+    _refuse_strangers(rank, {int(p) for p, how in ports.items() if how == "busy"})
     return ports
+
+
+def _refuse_strangers(rank: Rank, busy: set[int]) -> None:
+    """A busy port is ours while the group serves; anybody else's would show only in a failed start."""
+    unit = layout.unit_name(rank.deployment.name)
+    for told in rank.seen().value("ports", list) or []:
+        if told.get("port") in busy and not str(told.get("unit") or "").startswith(unit):
+            who = told.get("unit") or told.get("process") or "another program"
+            raise CheckRefused(
+                f"port-in-use: port {told['port']}, which the group needs, is taken by {who}",
+                hint="set master_port, or stop what listens there",
+                host=rank.name,
+            )
 
 
 def _interface(rank: Rank) -> str:
