@@ -90,6 +90,8 @@ class GroupCrew:
         if not member.peers:
             self.crew.prepare(member)
             return
+        if not member.changes:
+            return
         ranks = ranks_of(member, self.crew)
         _resolved(ranks, self.crew)
         found = ranks[0].wanted().release.id

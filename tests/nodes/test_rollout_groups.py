@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,12 @@ def test_all_ranks_serve() -> None:
     crew = Crew()
     GroupCrew(crew).serve(merged([part("a"), part("b")]), "new")  # type: ignore[arg-type]
     assert sorted(crew.calls) == [("a", "new"), ("b", "new")]
+
+
+def test_a_rollback_has_nothing_to_prepare() -> None:
+    """Its members know a name and a release, no whole deployment."""
+    back = replace(merged([part("a"), part("b")]), changes=())
+    GroupCrew(Crew()).prepare(back)  # type: ignore[arg-type]
 
 
 def test_a_rank_that_was_ready_goes_back_with_the_one_that_failed() -> None:
