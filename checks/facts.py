@@ -16,6 +16,8 @@ Paths (units: bytes, seconds, watts, degrees Celsius, MHz unless the name says o
     limits.{nofile,memlock,nproc,stack,core}_{soft,hard}   of the login that probed; None: unlimited
     sysctl.{NAME}     cgroup.{version,memory_max}
     ports[]   {port,address,pid,process,unit}               listening TCP
+    network.interfaces[] {name,state,mtu,speed_mbit,device,infiniband,address,netmask}    IPv4, the first;
+              ``speed_mbit`` None: the kernel knows none; ``device``: backed by hardware
     python.{path,version,venv,headers,others[]}    tools.{rsync,systemctl,curl,gcc,...}  path, None: absent
     driver.{module_version,module_open,library_version,driver_version,nvml_version,cuda_version,source,
             nvml_error,nvml_error_code,nvidia_smi{exit,text},package,package_version,packages{NAME: version},

@@ -7,6 +7,7 @@ an environment's bin folder. ``parse`` reads such argv into roles again; what it
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from pydantic import JsonValue
 
@@ -50,14 +51,21 @@ def render(
     return spell(roles, release, spec_extra=extra, extra_args=deployment.extra_args)
 
 
-def render_env(deployment: Deployment, release: EngineRelease) -> dict[str, str]:
+def render_env(deployment: Deployment, release: EngineRelease, *, node: Node | None = None) -> dict[str, str]:
     """The environment the service runs with, without secrets; the deployment's own values win."""
     world = deployment.tensor_parallel * deployment.pipeline_parallel
-    ranks = "|".join(str(n) for n in range(world))
+    here = node or Node(0, "")
+    words = {
+        "{ranks}": "|".join(str(n) for n in range(world // deployment.nodes)),
+        "{address}": here.address,
+        "{interface}": here.interface,
+    }
     ours = {
-        row.name: row.value.replace("{ranks}", ranks)
+        row.name: reduce(lambda text, pair: text.replace(*pair), words.items(), row.value)
         for row in release.env
-        if row.device in {None, deployment.device} and world >= row.min_world
+        if row.device in {None, deployment.device}
+        and world >= row.min_world
+        and deployment.nodes >= row.min_nodes
     }
     return ours | deployment.env
 

@@ -130,6 +130,12 @@ class Deployment(_Strict):
     pipeline_parallel: PositiveInt = 1
     nodes: PositiveInt = 1
     distributed: Literal["auto", "native", "ray"] = "auto"
+    #: Of several nodes: the host of rank 0, by its inventory name; unset: the first in the inventory.
+    head: str | None = None
+    #: Of several nodes: the interface that reaches the others; unset: the one network all share.
+    interface: str | None = None
+    #: Rank 0 listens here for the others' engines, on the next port for their supervisors.
+    master_port: Annotated[int, Field(gt=1023, lt=65535)] = 29501
     distributed_executor_backend: Literal["mp", "ray"] | None = None
     dtype: str | None = None
     quantization: str | None = None
@@ -192,6 +198,12 @@ class Deployment(_Strict):
     def _consistent(self) -> Self:
         if self.host not in {"127.0.0.1", "::1", "localhost"} and self.api_key is None:
             raise ValueError(f"host {self.host} is not loopback: set api_key, or keep host 127.0.0.1")
+        if (world := self.tensor_parallel * self.pipeline_parallel) % self.nodes:
+            raise ValueError(
+                f"tensor_parallel x pipeline_parallel is {world} ranks, which {self.nodes} nodes can't share"
+            )
+        if self.nodes == 1 and (given := [k for k in ("head", "interface") if getattr(self, k)]):
+            raise ValueError(f"{' and '.join(given)} say where nodes meet, but nodes is 1")
         return self
 
     @property

@@ -5,7 +5,7 @@ roles a release has decides the dialect: a chain of tokens (vLLM) or steps, top-
 """
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from pydantic import JsonValue
 
@@ -13,7 +13,7 @@ from inventory.catalogue import DraftTp, EngineRelease, load_catalogue
 from inventory.errors import UsageError
 from inventory.model import METHODS_WITH_MODEL, Deployment, Draft, ModelRef
 
-__all__ = ["FIELDS", "BatchSchedule", "Node", "Roles", "cannot", "roles_of", "tree_size"]
+__all__ = ["FIELDS", "BatchSchedule", "Node", "Roles", "cannot", "distribution", "roles_of", "tree_size"]
 
 Roles = dict[str, JsonValue]
 
@@ -55,6 +55,9 @@ class Node:
     rank: int
     head_address: str
     port: int = 29501
+    #: The node's own address and interface on the network that all nodes share.
+    address: str = ""
+    interface: str = ""
 
 
 class BatchSchedule:
@@ -160,7 +163,7 @@ def _device(deployment: Deployment, release: EngineRelease) -> Roles:
 def _nodes(deployment: Deployment, release: EngineRelease, node: Node | None) -> Roles:
     if deployment.nodes == 1:
         return {}
-    if deployment.distributed == "ray":
+    if distribution(deployment, release) == "ray":
         return {"distributed_executor_backend": "ray"}
     if node is None:
         raise UsageError(
@@ -172,6 +175,13 @@ def _nodes(deployment: Deployment, release: EngineRelease, node: Node | None) ->
         return roles | {"master_address_port": f"{node.head_address}:{node.port}"}
     roles |= {"master_address": node.head_address, "master_port": node.port}
     return roles | ({"headless": True} if node.rank else {})
+
+
+def distribution(deployment: Deployment, release: EngineRelease) -> Literal["native", "ray"]:
+    """How the nodes of this deployment work together: the engine's own way where the release has one."""
+    if deployment.distributed != "auto":
+        return deployment.distributed
+    return "native" if "nodes" in release.flags else "ray"
 
 
 def _draft(deployment: Deployment, release: EngineRelease, path: str | None) -> Roles:

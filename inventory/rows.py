@@ -211,12 +211,17 @@ class Metric(Row):
 
 
 class Env(Row):
-    """A variable the service runs with. ``{ranks}`` in the value is "0|1|..." up to the world size."""
+    """A variable the service runs with.
+
+    In the value ``{ranks}`` is "0|1|..." over the ranks of one node; ``{address}`` and ``{interface}`` are
+    this node's on the network that the nodes share.
+    """
 
     name: str
     value: str
     device: Device | None = None
     min_world: int = 1
+    min_nodes: int = 1
 
 
 class Piece(Row):

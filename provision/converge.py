@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from checks.facts import HostFacts, Missing
+from checks.nodes.fabric import Seat
 from checks.outcome import Evidence, Finding, Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import ChangeFailed, CheckRefused, EyasError, HostUnreachable, LockHeld, RolledBack
@@ -47,6 +48,8 @@ class Options:
     #: Fit of models and cards, asked before a new release is made: findings, and what nobody could look at.
     preflight: Callable[[Want, HostFacts, Sources], tuple[list[Finding], list[str]]] | None = None
     install_driver: bool = False
+    #: Of several hosts: measure the links between them with iperf3 first.
+    measure_network: bool = False
     #: ``(host, question)``: whether the operator agrees to the reboot that a new driver needs.
     confirm: Callable[[str, str], bool] = lambda _host, _question: False
     #: What the doctor says of a failed start's journal.
@@ -109,16 +112,16 @@ def provision_host(
 
 def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport, say: Say) -> None:
     say("looking")
-    facts, foreseen = _driver_first(shell, d, look(shell, d, options), options, report, say)
+    facts, foreseen = driver_first(shell, d, look(shell, d, options), options, report, say)
     want = want_for(shell.host, d, facts, options.sources, say)
     report.release, report.notes = want.release.id, list(want.notes)
-    _preconditions(facts, want, report, driver_follows=foreseen)
+    check_preconditions(facts, want, report, driver_follows=foreseen)
     changes = plan_changes(want, facts, options, say)
-    if changes and options.preflight and not foreseen and not _known_release(want, facts):
+    if changes and options.preflight and not foreseen and not known_release(want, facts):
         say("does the pair fit, and do the cards hold it?")
-        _preflight(facts, want, options, report)
+        check_preflight(facts, want, options, report)
     if options.check or not changes:
-        _announce(report, changes)
+        announce(report, changes)
         report.status = "pending" if report.changes and options.check else report.status
         return
     if want.environment.wheelhouse:
@@ -126,7 +129,7 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
     with host_lock(shell, f"provision {d.name}") as lock:
         # Somebody may have worked here between our look and our lock.
         changes = plan_changes(want, look(shell, d, options), options, say)
-        _apply(shell, changes, options, report, say, lock)
+        apply_changes(shell, changes, options, report, say, lock)
         say("looking again")
         again = plan_changes(want, look(shell, d, options), options, say)
     report.status = "changed" if report.changes else "ok"
@@ -138,8 +141,14 @@ def _provision(shell: Shell, d: Deployment, options: Options, report: HostReport
         )
 
 
-def _driver_first(
-    shell: Shell, d: Deployment, facts: HostFacts, options: Options, report: HostReport, say: Say
+def driver_first(
+    shell: Shell,
+    d: Deployment,
+    facts: HostFacts,
+    options: Options,
+    report: HostReport,
+    say: Say,
+    seating: Sequence[Seat] = (),
 ) -> tuple[HostFacts, bool]:
     """With --install-driver: the driver before all else, since engine and wheels follow from it.
 
@@ -155,20 +164,20 @@ def _driver_first(
         return facts, False
     foreseen = job.foreseen()
     if options.check:
-        _announce(report, changes)
+        announce(report, changes)
         return foreseen, True
-    want = want_for(shell.host, d, foreseen, options.sources, say)
-    _preconditions(foreseen, want, report, driver_follows=True)
+    want = want_for(shell.host, d, foreseen, options.sources, say, seating=seating)
+    check_preconditions(foreseen, want, report, driver_follows=True)
     if options.preflight:
-        _preflight(foreseen, want, options, report)
+        check_preflight(foreseen, want, options, report)
     with host_lock(shell, "install the driver") as lock:
         job.facts = job.look()
-        _apply(shell, job.plan(fetch=True), options, report, say, lock)
+        apply_changes(shell, job.plan(fetch=True), options, report, say, lock)
     report.status = "changed" if report.changed else report.status
     return job.prove(), False
 
 
-def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_follows: bool) -> None:
+def check_preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_follows: bool) -> None:
     """``driver_follows``: what the present driver is, or hides, is no reason to refuse."""
     host = replace(want.host, driver_will_be_installed=driver_follows)
     outcomes = run_preconditions(facts, host)
@@ -180,13 +189,13 @@ def _preconditions(facts: HostFacts, want: Want, report: HostReport, *, driver_f
     _refuse(result.errors, facts.host)
 
 
-def _known_release(want: Want, facts: HostFacts) -> bool:
+def known_release(want: Want, facts: HostFacts) -> bool:
     """Whether this very release has been proven on this host before."""
     releases = facts.value("eyas.releases", list) or []
     return any(r.get("id") == want.release.id and r.get("proven") for r in releases)
 
 
-def _preflight(facts: HostFacts, want: Want, options: Options, report: HostReport) -> None:
+def check_preflight(facts: HostFacts, want: Want, options: Options, report: HostReport) -> None:
     assert options.preflight is not None
     findings, unseen = options.preflight(want, facts, options.sources)
     report.findings += findings
@@ -210,17 +219,17 @@ def look(shell: Shell, d: Deployment, options: Options) -> HostFacts:
     return probe(shell, [d.name], keys) if late else facts
 
 
-def _announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:
+def announce(report: HostReport, changes: list[Change]) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = [{"title": c.title, "diff": c.diff, "done": False} for c in changes]
     report.changes += lines
     return lines
 
 
-def _apply(
+def apply_changes(
     shell: Shell, changes: list[Change], options: Options, report: HostReport, say: Say, lock: Session
 ) -> None:
     """In order; each is announced in the journal before it is made, and none is made without the lock."""
-    for change, line in zip(changes, _announce(report, changes), strict=True):
+    for change, line in zip(changes, announce(report, changes), strict=True):
         if lock.closed:
             raise HostUnreachable(
                 "the host's lock was lost: the link was down for too long",
@@ -242,11 +251,11 @@ def plan_changes(want: Want, facts: HostFacts, options: Options, say: Say) -> li
     python = f"{layout.env_dir(want.lock.id)}/bin/python"
     releases = {r["id"]: r for r in facts.value("eyas.releases", list) or [] if r.get("complete") is True}
     proven = bool(releases.get(want.release.id, {}).get("proven"))
-    switch = plan_switch(want.release, _service_state(want, facts), options.explain)
+    switch = plan_switch(want.release, service_state(want, facts), options.explain)
     proof = (
         []
         if proven and not switch
-        else [Change("proof: streamed requests, speed, acceptance", lambda s: _prove(s, want))]
+        else [Change("proof: streamed requests, speed, acceptance", lambda s: prove_release(s, want))]
     )
     return [
         *_plan_base(facts),
@@ -295,7 +304,7 @@ def _plan_credential(want: Want, facts: HostFacts) -> list[Change]:
     return [Change("API key as a systemd credential (0600)", lambda s: s.write(path, key, mode=0o600))]
 
 
-def _service_state(want: Want, facts: HostFacts) -> ServiceState:
+def service_state(want: Want, facts: HostFacts) -> ServiceState:
     name = want.deployment.name
     files, units, current = (_seen(facts, f"eyas.{part}") for part in ("files", "units", "current"))
     equal = all(
@@ -326,7 +335,7 @@ def _seen(facts: HostFacts, path: str) -> dict[str, Any]:
     return dict(fact.value or {})
 
 
-def _prove(shell: Shell, want: Want) -> None:
+def prove_release(shell: Shell, want: Want) -> None:
     """Measure, compare with the recorded run without speculation, keep the result with the release."""
     speculates = want.deployment.draft.method != "none"
     result = prove(shell, want.deployment.name)

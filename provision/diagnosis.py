@@ -20,6 +20,7 @@ from inventory.load import deployment_for
 from inventory.model import Deployment, Host
 from provision.fleet import each_host
 from provision.looking import Sight, gather, host_rules, look
+from provision.nodes.diagnosis import group_reports
 from provision.run import Flags, connector
 from provision.shell import Shell
 from provision.want import Sources
@@ -85,8 +86,17 @@ def diagnose_hosts(
 
 
 def reported(found: Sequence[Diagnosed]) -> Report:
-    """One report over several hosts; each verdict with its host's name."""
-    return combine([titled(d.report, d.host.name) if len(found) > 1 else d.report for d in found])
+    """One report over several hosts; each verdict with its host's name. Hosts that serve as one are one."""
+    groups = group_reports(found)
+    several = list(dict.fromkeys(id(r) for r in groups.values()))
+    byid = {id(r): r for r in groups.values()}
+    alone = [d for d in found if d.host.name not in groups]
+    return combine(
+        [
+            *(byid[n] for n in several),
+            *(titled(d.report, d.host.name) if len(found) > 1 else d.report for d in alone),
+        ]
+    )
 
 
 def _named(host: Host, name: str | None) -> Deployment | None:

@@ -95,8 +95,12 @@ def drift(hosts: Sequence[Host], deployment: str | None, flags: Flags, *, deep: 
 
 
 def _wanted(host: Host, name: str | None) -> Deployment | None:
-    """The deployment to compare with; a host without one is compared with its release and the others."""
-    return deployment_for(host, name) if name or host.vars.get("eyas_deployment") else None
+    """The deployment to compare with; a host without one is compared with its release and the others.
+
+    So is one of several hosts that serve as one: what the group would be is for `provision --check` to say.
+    """
+    d = deployment_for(host, name) if name or host.vars.get("eyas_deployment") else None
+    return d if d is None or d.nodes == 1 else None
 
 
 def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> dict[str, Any]:

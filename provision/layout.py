@@ -51,9 +51,10 @@ def unit_name(deployment: str) -> str:
     return f"eyas-{deployment}"
 
 
-def unit_files(deployment: str) -> tuple[str, str, str]:
+def unit_files(deployment: str) -> tuple[str, ...]:
+    """The last one only where the deployment's hosts work together through Ray, on rank 0."""
     unit = unit_name(deployment)
-    return f"{unit}.service", f"{unit}-health.service", f"{unit}-health.timer"
+    return f"{unit}.service", f"{unit}-health.service", f"{unit}-health.timer", f"{unit}-ray.service"
 
 
 def unit_path(unit_file: str) -> str:

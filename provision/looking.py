@@ -121,6 +121,8 @@ def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
 
 def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> Drift:
     """What `provision` would change, as far as the hub tells within the time there is."""
+    if d.nodes > 1:
+        return Drift(unseen="one host of several: invoke provision --check tells of the group")
     result: list[Drift] = []
 
     def ask() -> None:

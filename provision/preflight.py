@@ -5,11 +5,13 @@ The same functions as `check-pair` and `plan`, from the models' metadata; no wei
 
 from checks.facts import HostFacts
 from checks.modelmeta import ModelMeta, load_model_meta
+from checks.nodes.traffic import traffic, warn
 from checks.outcome import Evidence, Finding, Fix, Severity
 from checks.pairgate import PairVerdict, check_pair, want_of
 from checks.planner import plan
 from checks.planner.advice import advise
 from checks.planner.deployment import gpus_of, scenario_of
+from checks.planner.shapes import shape_of
 from checks.rule import code_of
 from inventory.errors import EyasError
 from inventory.model import Deployment
@@ -33,6 +35,7 @@ def preflight(want: Want, facts: HostFacts, sources: Sources) -> tuple[list[Find
     resolved = d.model_copy(update={"engine_version": want.engine.version})
     want_pair = want_of(resolved)
     findings = _pair(check_pair(target, draft, want_pair), facts.host) if draft else []
+    findings += _network(want, target, facts)
     unseen: list[str] = []
     if d.device == "cuda" and not any(f.severity is Severity.ERROR for f in findings):
         try:
@@ -40,6 +43,24 @@ def preflight(want: Want, facts: HostFacts, sources: Sources) -> tuple[list[Find
         except EyasError as e:
             unseen.append(f"memory plan: {e.message}")
     return findings, unseen
+
+
+def _network(want: Want, target: ModelMeta, facts: HostFacts) -> list[Finding]:
+    """Of several hosts: what crosses the network, by the speed that was measured or the kernel tells."""
+    d, group = want.deployment, want.group
+    if not group or group["rank"]:
+        return []
+    name = group["members"][0]["interface"]
+    ports = facts.value("network.interfaces", list) or []
+    told = next((i.get("speed_mbit") for i in ports if i.get("name") == name), None)
+    mbit = group.get("measured_mbit") or told
+    source = "iperf3" if group.get("measured_mbit") else f"network.interfaces {name} speed"
+    sizes = {"tp": d.tensor_parallel, "pp": d.pipeline_parallel, "nodes": d.nodes}
+    try:
+        crossing = traffic(shape_of(target.config), **sizes)
+    except EyasError:
+        return []
+    return list(warn(crossing, **sizes, mbit=mbit, source=source, host=facts.host))
 
 
 def _pair(verdict: PairVerdict, host: str) -> list[Finding]:

@@ -22,6 +22,12 @@ from provision.unitcheck import check_units
 __all__ = ["ReleaseWant", "Served", "make_release", "plan_release", "secret_digest"]
 
 PROGRAMS = ("endpoint.py", "supervisor.py", "healthcheck.py", "proof.py")
+#: Besides, for a deployment over several hosts.
+GROUP_PROGRAMS = ("group.py", "ranked.py")
+#: Seconds a rank waits for the others to come, at a boot or a switch; and to come with the same release.
+JOIN_S, MISFIT_S = 600, 60
+#: Silence of another rank after which it counts as lost.
+PEER_S = 15
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,10 @@ class Served:
     metrics: Mapping[str, str]
     api_key_env: tuple[str, ...]
     api_key_digest: str | None
+    #: Of several hosts: {rank, port, members: [{rank, host, address, interface}]}.
+    group: Mapping[str, Any] | None = None
+    #: Rank 0 of a group that works through Ray: the head's command line.
+    ray_argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,9 +75,9 @@ def secret_digest(secret: str | None, deployment: str) -> str | None:
 
 def make_release(d: Deployment, served: Served) -> ReleaseWant:
     """Render everything. Pure: the same input gives the same id on every machine."""
-    start_s = _timeout_start_s(served.model_bytes)
+    start_s = _timeout_start_s(served.model_bytes) + (JOIN_S if served.group else 0)
     units = {name: text.encode() for name, text in _units(d, served, start_s).items()}
-    content = {name: program(name) for name in PROGRAMS}
+    content = {name: program(name) for name in PROGRAMS + (GROUP_PROGRAMS if served.group else ())}
     content["release.json"] = json.dumps(_document(d, served, start_s), indent=1, sort_keys=True).encode()
     digest = hashlib.sha256()
     for name, data in sorted({**content, **units}.items()):
@@ -105,13 +115,19 @@ def _document(d: Deployment, s: Served, start_s: int) -> dict[str, Any]:
             "probe_s": 20,
             "probe_every_s": 20,
             "hang_s": _hang_s(d),
+            **({"join_s": JOIN_S, "misfit_s": MISFIT_S, "peer_s": PEER_S} if s.group else {}),
         },
-        "settings": json.loads(d.model_dump_json(exclude=_NOT_SETTINGS)),
+        **({"group": dict(s.group)} if s.group else {}),
+        "settings": json.loads(
+            d.model_dump_json(exclude=_NOT_SETTINGS | (_OF_ONE_HOST if s.group else set()))
+        ),
     }
 
 
 #: Where things came from is no part of what serves: two operators with other paths make the same release.
 _NOT_SETTINGS = {"target", "draft", "wheels_from", "weights_from", "hub_token", "api_key", "lock"}
+#: Of several hosts each may have its own; the release names them in `env` and `group`.
+_OF_ONE_HOST = {"env", "interface"}
 
 
 def _hang_s(d: Deployment) -> int:
@@ -142,8 +158,18 @@ def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
         "api_key": layout.api_key_path(d.name, s.api_key_digest) if s.api_key_digest else "",
         "timeout_start_s": start_s,
         "timeout_stop_s": 30,
+        "starts": 20 if s.group else 6,
+        "ray": bool(s.ray_argv),
+        "joins_ray": bool(s.group and s.argv[0].endswith("/ray")),
+        "ray_argv": " ".join(s.ray_argv),
+        "ray_env": [f"{k}={v}" for k, v in sorted(s.env.items()) if v],
     }
-    return {
+    ray = (
+        {f"{unit}-ray.service": engine.get_template("eyas-ray.service.j2").render(words)}
+        if s.ray_argv
+        else {}
+    )
+    return ray | {
         f"{unit}.service": engine.get_template("eyas.service.j2").render(words),
         f"{unit}-health.service": engine.get_template("eyas-health.service.j2").render(words),
         f"{unit}-health.timer": engine.get_template("eyas-health.timer.j2").render(words),
@@ -166,7 +192,8 @@ def _write(shell: Shell, want: ReleaseWant, say: Callable[[str], None]) -> None:
         shell.write(f"{partial}/{name}", data)
     unit = f"{partial}/{layout.unit_name(want.deployment)}.service"
     health = f"{partial}/{layout.unit_name(want.deployment)}-health.service"
-    check_units(shell, layout.unit_name(want.deployment), (unit, health), say)
+    others = [f"{partial}/{name}" for name in want.units if name.endswith("-ray.service")]
+    check_units(shell, layout.unit_name(want.deployment), (unit, health, *others), say)
     shell.run(("chmod", "0755", "--", partial), timeout=20)
     # A folder that lost its release.json stands in the way of a rename.
     replace = 'rm -rf -- "$3"; [ ! -e "$2" ] || mv -T -- "$2" "$3"; mv -T -- "$1" "$2"; rm -rf -- "$3"'

@@ -28,6 +28,7 @@ class Flags:
     wheelhouse: str | None = None
     preflight: bool = True
     install_driver: bool = False
+    measure_network: bool = False
     yes: bool = False
     accept_new_host_keys: bool = False
     forks: int = FORKS
@@ -61,6 +62,8 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
     # Half of a second that `facts` and the questions to a fleet need not pay.
     from provision import converge  # noqa: PLC0415
     from provision.explain import explain  # noqa: PLC0415
+    from provision.nodes.converge import provision_group  # noqa: PLC0415
+    from provision.nodes.roster import groups_of  # noqa: PLC0415
     from provision.preflight import preflight  # noqa: PLC0415
     from provision.report import Progress, exit_code, show_reports  # noqa: PLC0415
     from provision.want import Sources  # noqa: PLC0415
@@ -72,16 +75,20 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
         sources=sources,
         preflight=preflight if flags.preflight else None,
         install_driver=flags.install_driver,
+        measure_network=flags.measure_network,
         confirm=confirmer(flags.yes),
         explain=explain,
     )
     progress = Progress(sources.secrets.mask)
     connect = connector(flags)
+    alone, groups = groups_of(hosts, wanted)
     reports = each_host(
-        hosts,
+        alone,
         lambda h: converge.provision_host(h, wanted[h.name], connect, options, progress.for_host(h.name)),
         forks=flags.forks,
     )
+    for group in groups:
+        reports += provision_group(group, connect, options, progress.for_host)
     show_reports(reports, "provision", as_json=flags.as_json, diff=flags.diff, mask=sources.secrets.mask)
     return exit_code(reports, detailed=flags.detailed_exitcode)
 

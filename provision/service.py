@@ -14,10 +14,13 @@ from provision.programs import program
 from provision.release import ReleaseWant
 from provision.shell import Result, Shell
 
-__all__ = ["ServiceState", "activate", "plan_switch", "prove"]
+__all__ = ["FAILED_LINE", "ServiceState", "activate", "plan_switch", "prove", "switch"]
 
 #: A failed start's journal -> one sentence and findings.
 Explain = Callable[[str], Explained]
+OnLine = Callable[[str], None]
+#: activate.sh says so as soon as the new release has failed, before it puts the former one back.
+FAILED_LINE = "eyas-failed "
 
 
 def _silent(_: str) -> Explained:
@@ -50,7 +53,7 @@ def plan_switch(want: ReleaseWant, state: ServiceState, explain: Explain) -> lis
         title = f"restart {layout.unit_name(want.deployment)} ({_why(state)})"
     else:
         title = f"serve release {want.id} (now: {state.current or 'nothing'})"
-    return [Change(title, lambda shell: _switch(shell, want, state.current, explain), disruptive=True)]
+    return [Change(title, lambda shell: switch(shell, want, state.current, explain), disruptive=True)]
 
 
 def _why(s: ServiceState) -> str:
@@ -77,26 +80,38 @@ def activate(
     former: str | None = None,
     explain: Explain = _silent,
     bench: bool = False,
+    on_line: OnLine | None = None,
 ) -> None:
     """Serve this release, or raise ChangeFailed. With ``former`` the host itself puts that one back then.
 
     ``bench``: for a while only; the way back to what was before the bench stays.
     """
     back = layout.release_dir(former) if former and former != release else ""
-    got = _activate(shell, deployment, release, back, timeout_start_s, "bench" if bench else "")
+    reason = "bench" if bench else ""
+    got = _activate(shell, deployment, release, back, timeout_start_s, reason, on_line)
     if not got.ok:
         why, findings = _failure(shell, deployment, got, explain)
         raise ChangeFailed(why, host=shell.host.name, findings=findings)
 
 
 def _activate(
-    shell: Shell, deployment: str, release: str, former: str, timeout_start_s: float, why: str = ""
+    shell: Shell,
+    deployment: str,
+    release: str,
+    former: str,
+    timeout_start_s: float,
+    why: str = "",
+    on_line: OnLine | None = None,
 ) -> Result:
     where = layout.release_dir(release), layout.current_link(deployment), layout.unit_name(deployment)
     wait = (2 if former else 1) * (timeout_start_s + 120)
     note_switch(shell, deployment, release, must=bool(former), bench=why == "bench")
     return shell.run(
-        ("sh", "-s", "--", *where, former, why), timeout=wait, stdin=program("activate.sh"), check=False
+        ("sh", "-s", "--", *where, former, why),
+        timeout=wait,
+        stdin=program("activate.sh"),
+        check=False,
+        on_line=on_line,
     )
 
 
@@ -104,17 +119,19 @@ def _failure(shell: Shell, deployment: str, got: Result, explain: Explain) -> Ex
     """Why a start failed: one sentence when somebody can tell, else what the engine said last."""
     if got.exit == _UNTOUCHED:
         return f"nothing was touched: the switch could not be written to the host's disk\n{got.tail(3)}", ()
-    marked = [line.split() for line in got.stdout.splitlines() if line.startswith("eyas-failed ")]
+    marked = [line.split() for line in got.stdout.splitlines() if line.startswith(FAILED_LINE)]
     text = journal(shell, deployment, invocation=marked[-1][1] if marked and len(marked[-1]) > 1 else "")
     said = [line for line in text.splitlines() if line.strip() and not line.startswith("eyas: starting ")]
     sentence, findings = explain(text)
     return sentence or "\n".join(said[-6:]) or got.tail(), findings
 
 
-def _switch(shell: Shell, want: ReleaseWant, current: str | None, explain: Explain) -> None:
+def switch(
+    shell: Shell, want: ReleaseWant, current: str | None, explain: Explain, on_line: OnLine | None = None
+) -> None:
     """Raises RolledBack or ChangeFailed; the host itself puts the former release back (see activate.sh)."""
     former = layout.release_dir(current) if current and current != want.id else "noted" if current else ""
-    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s)
+    got = _activate(shell, want.deployment, want.id, former, want.timeout_start_s, on_line=on_line)
     if got.ok:
         return
     why, findings = _failure(shell, want.deployment, got, explain)

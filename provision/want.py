@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from checks.facts import HostFacts
+from checks.nodes.fabric import Seat
 from checks.preconditions import Floors
 from checks.preconditions import Want as HostWant
 from inventory.catalogue import EngineRelease, load_catalogue
@@ -15,7 +17,9 @@ from inventory.command import render, render_env
 from inventory.errors import CheckRefused, UsageError
 from inventory.locks import WheelLock, find_lock, lock_for, read_lock
 from inventory.model import Deployment, Device, Host
+from inventory.ray import ray_argv, ray_environment
 from inventory.resolve import resolve_version
+from inventory.roles import Node, distribution
 from provision import layout
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
@@ -57,12 +61,25 @@ class Want:
     api_key: str | None
     hub_token: str | None
     notes: tuple[str, ...]
+    #: Of several hosts: this rank's place and its peers, as release.json tells it.
+    group: Mapping[str, Any] = field(default_factory=dict)
 
 
 def want_for(
-    host: Host, d: Deployment, facts: HostFacts, sources: Sources, say: Callable[[str], None]
+    host: Host,
+    d: Deployment,
+    facts: HostFacts,
+    sources: Sources,
+    say: Callable[[str], None],
+    *,
+    seating: Sequence[Seat] = (),
 ) -> Want:
-    """Resolve everything. Raises CheckRefused or UsageError before anything on the host is touched."""
+    """Resolve everything. Raises CheckRefused or UsageError before anything on the host is touched.
+
+    ``seating``: of a deployment over several hosts, every host's place in it.
+    """
+    seat = next((s for s in seating if s.host == host.name), None)
+    node = seat.node if seat else None
     catalogue = load_catalogue()
     python = ".".join((facts.value("python.version", str) or "").split(".")[:2]) or None
     lock = _named_lock(d)
@@ -85,9 +102,16 @@ def want_for(
         say(f"reading what {ref.label} is made of")
         manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
     env = layout.env_dir(lock.id)
+    through_ray = d.nodes > 1 and distribution(d, engine) == "ray"
+    if through_ray and "ray" not in lock.packages:
+        raise CheckRefused(
+            f"wheel lock {lock.name} has no ray, which {d.engine} {engine.version} needs for {d.nodes} nodes",
+            hint="invoke lock ... --requirement FILE, with ray==VERSION in the file; or distributed: native",
+        )
+    follows = through_ray and node is not None and node.rank > 0
     served = Served(
-        argv=_argv(d, engine, manifests, env),
-        env=_environment(d, engine, facts, env),
+        argv=_ray_argv(d, env, node) if follows and node else _argv(d, engine, manifests, env, node),
+        env=_environment(d, engine, facts, env, node, through_ray=through_ray),
         engine_version=engine.version,
         lock_id=lock.id,
         lock_name=lock.name,
@@ -98,6 +122,8 @@ def want_for(
         metrics=dict(engine.metrics),
         api_key_env=(engine.api_key_env,) if key and engine.api_key_env else (),
         api_key_digest=secret_digest(key, d.name),
+        group=group_words(d, seat, seating) if seat else None,
+        ray_argv=_ray_argv(d, env, node) if through_ray and node and node.rank == 0 else (),
     )
     if key and not engine.api_key_env:
         raise CheckRefused(
@@ -116,6 +142,7 @@ def want_for(
         api_key=key,
         hub_token=token,
         notes=resolution.reasons + ((engine.note,) if engine.note else ()) + lacking(d, engine, lock),
+        group=served.group or {},
     )
 
 
@@ -128,6 +155,16 @@ def lacking(d: Deployment, engine: EngineRelease, lock: WheelLock) -> tuple[str,
         and p.method in {None, d.draft.method}
         and p.wheel not in lock.packages
     )
+
+
+def group_words(d: Deployment, seat: Seat, seating: Sequence[Seat]) -> dict[str, Any]:
+    """The group as a release tells it; supervisors meet beside the engine's rendezvous."""
+    return {"rank": seat.node.rank, "port": d.master_port + 1, "members": [s.words() for s in seating]}
+
+
+def _ray_argv(d: Deployment, env: str, node: Node) -> tuple[str, ...]:
+    program, *rest = ray_argv(d, node, run_dir=f"/run/{layout.unit_name(d.name)}-ray")
+    return (f"{env}/bin/{program}", *rest)
 
 
 def _named_lock(d: Deployment) -> WheelLock | None:
@@ -145,15 +182,29 @@ def _lock_for(d: Deployment, engine_version: str, python: str | None) -> WheelLo
     return lock_for(d.engine, engine_version, d.device, python=python or "3.12")
 
 
-def _argv(d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: str) -> tuple[str, ...]:
+def _argv(
+    d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: str, node: Node | None
+) -> tuple[str, ...]:
     draft = manifests.get("draft")
     program, *rest = render(
-        d, engine, target_path=manifests["target"].folder, draft_path=draft.folder if draft else None
+        d,
+        engine,
+        target_path=manifests["target"].folder,
+        draft_path=draft.folder if draft else None,
+        node=node,
     )
     return (f"{env}/bin/{program}", *rest)
 
 
-def _environment(d: Deployment, engine: EngineRelease, facts: HostFacts, env: str) -> dict[str, str]:
+def _environment(
+    d: Deployment,
+    engine: EngineRelease,
+    facts: HostFacts,
+    env: str,
+    node: Node | None,
+    *,
+    through_ray: bool = False,
+) -> dict[str, str]:
     """Every cache below the unit's own folders: a service user has no home that can be written."""
     unit = layout.unit_name(d.name)
     cache, state = f"/var/cache/{unit}", f"/var/lib/{unit}"
@@ -177,7 +228,8 @@ def _environment(d: Deployment, engine: EngineRelease, facts: HostFacts, env: st
         "OUTLINES_CACHE_DIR": f"{cache}/outlines",
         "FLASHINFER_WORKSPACE_BASE": cache,
         "PYTHONUNBUFFERED": "1",
-        **render_env(d, engine),
+        **(ray_environment(d, node) if through_ray and node else {}),
+        **render_env(d, engine, node=node),
     }
 
 

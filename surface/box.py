@@ -21,6 +21,7 @@ from surface.options import SELECT, select
         "preflight": "--no-preflight: don't ask the pair gate and the memory planner first.",
         "install-driver": "Install Ubuntu's NVIDIA driver where it is missing or too old, hold it, reboot.",
         "yes": "Reboot without asking, where a new driver needs it.",
+        "measure-network": "Of a group: iperf3 between its hosts first (they need it installed).",
     }
 )
 def provision(
@@ -35,6 +36,7 @@ def provision(
     preflight: bool = True,
     install_driver: bool = False,
     yes: bool = False,
+    measure_network: bool = False,
     accept_new_host_keys: bool = False,
     forks: int = FORKS,
     json: bool = False,
@@ -52,6 +54,7 @@ def provision(
             wheelhouse=wheelhouse,
             install_driver=install_driver,
             yes=yes,
+            measure_network=measure_network,
             preflight=preflight,
             accept_new_host_keys=accept_new_host_keys,
             forks=forks,

@@ -11,8 +11,9 @@ trap '' PIPE HUP
 
 # stage RELEASE WAY: its units and its link, complete and on disk under names that nothing reads.
 stage() {
-    for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
+    for file in "$unit.service" "$unit-health.service" "$unit-health.timer" "$unit-ray.service"; do
         temp=/etc/systemd/system/.$file.$2
+        [ "$file" != "$unit-ray.service" ] || [ -f "$1/$file" ] || { rm -f "$temp"; continue; }
         cat "$1/$file" >"$temp" && chmod 0644 "$temp" && sync "$temp" || return 1
     done
     mkdir -p "$(dirname "$link")" && ln -sfn "$1" "$noted.$2"
@@ -20,8 +21,10 @@ stage() {
 
 # point WAY: only renames.
 point() {
-    for file in "$unit.service" "$unit-health.service" "$unit-health.timer"; do
-        mv -f -T "/etc/systemd/system/.$file.$1" "/etc/systemd/system/$file" || return 1
+    for file in "$unit.service" "$unit-health.service" "$unit-health.timer" "$unit-ray.service"; do
+        temp=/etc/systemd/system/.$file.$1
+        [ "$file" != "$unit-ray.service" ] || [ -f "$temp" ] || { no_ray || return 1; continue; }
+        mv -f -T "$temp" "/etc/systemd/system/$file" || return 1
     done
     mv -T "$noted.$1" "$link" && sync "$(dirname "$link")"
 }
@@ -29,8 +32,16 @@ point() {
 unstage() {
     for way in new back; do
         rm -f "/etc/systemd/system/.$unit.service.$way" "/etc/systemd/system/.$unit-health.service.$way" \
-            "/etc/systemd/system/.$unit-health.timer.$way" "$noted.$way"
+            "/etc/systemd/system/.$unit-health.timer.$way" "/etc/systemd/system/.$unit-ray.service.$way" "$noted.$way"
     done
+}
+
+# A release without a Ray head of its own on this host leaves none behind.
+no_ray() {
+    [ ! -e "/etc/systemd/system/$unit-ray.service" ] || {
+        systemctl disable --now --quiet "$unit-ray.service"
+        rm -f "/etc/systemd/system/$unit-ray.service"
+    }
 }
 
 # Drop-ins of this unit are drift: kept where nothing reads them.

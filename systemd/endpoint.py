@@ -28,6 +28,11 @@ class Release:
         self.metrics = self.data["metrics"]
         self.timeouts = self.data["timeouts"]
 
+    @property
+    def follows(self):
+        """One of several hosts, and not the one with the endpoint."""
+        return (self.data.get("group") or {}).get("rank", 0) != 0
+
     def headers(self):
         key = api_key(self.data.get("api_key_digest"))
         return {"Authorization": "Bearer " + key} if key else {}
@@ -62,8 +67,24 @@ def fetch(release, path, body=None, timeout=10.0):
 
 def health(release, timeout=5.0):
     """Raise Down unless /health says 200. It stays 200 with a stopped engine core: no proof alone."""
+    if release.follows:
+        group_state(release)
+        return
     with fetch(release, "/health", timeout=timeout):
         pass
+
+
+def group_state(release, fresh_s=30):
+    """Raise Down unless this rank's supervisor says, and said just now, that its group serves."""
+    path = "/run/eyas-%s/group.json" % release.data["deployment"]
+    try:
+        with open(path, encoding="utf-8") as f:
+            told = json.load(f)
+        age, state = time.time() - told["time"], told["state"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise Down("%s: %s" % (path, e)) from e
+    if state != "serving" or age > fresh_s:
+        raise Down("rank %s is %s since %d s: %s" % (told.get("rank"), state, age, told.get("why")))
 
 
 def completion(release, prompt="1 2 3", max_tokens=1, timeout=10.0):
@@ -112,6 +133,8 @@ _SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
 
 def counters(release, timeout=5.0):
     """Sums over all labels of the series named in the release, by role; a series that is absent is None."""
+    if release.follows:
+        return dict.fromkeys(release.metrics)
     with fetch(release, "/metrics", timeout=timeout) as r:
         text = r.read().decode("utf-8", "replace")
     found = dict.fromkeys(release.metrics)

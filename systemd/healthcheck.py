@@ -8,12 +8,15 @@ import json
 import sys
 import time
 
-from endpoint import Down, Release, completion, counters
+from endpoint import Down, Release, completion, counters, health
 
 PROMPT = "Count on: one two three four five six seven eight nine ten eleven twelve one two three four"
 
 
 def check(release, patience):
+    if release.follows:
+        health(release)
+        return {"ok": True, "rank": release.data["group"]["rank"]}
     before = counters(release)
     start = time.monotonic()
     _, usage = completion(release, PROMPT, max_tokens=16, timeout=patience)

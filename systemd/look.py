@@ -113,10 +113,15 @@ def unit(file, lines, pool):
     return dict(found, release=told, configs=configs(told))
 
 
+def of_ray(file, every):
+    """The Ray head of another unit of ours, not a deployment whose name ends so."""
+    return file.endswith("-ray.service") and file[: -len("-ray.service")] + ".service" in every
+
+
 def main():
     params = json.loads(sys.argv[1])
     every = sorted(f for f in os.listdir(UNITS) if f.startswith("eyas-") and f.endswith(".service"))
-    ours = [f for f in every if not f.endswith("-health.service")]
+    ours = [f for f in every if not f.endswith("-health.service") and not of_ray(f, every)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
         log = pool.submit(attempt, kernel, params["lines"])
         units = {f: attempt(unit, f, params["lines"], pool) for f in params.get("units") or ours}

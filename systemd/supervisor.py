@@ -155,4 +155,9 @@ class Supervisor:
 
 
 if __name__ == "__main__":
-    sys.exit(Supervisor(Release()).run())
+    of_this_host = Release()
+    if "group" in of_this_host.data:
+        from ranked import Ranked
+
+        sys.exit(Ranked(of_this_host).run())
+    sys.exit(Supervisor(of_this_host).run())

@@ -1,9 +1,10 @@
 """`invoke rollout` and `invoke rollback`: plan, show, ask, hold the fleet, run the loop, tell."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from inventory.model import Deployment, Host
 from provision import converge
 from provision.explain import explain
 from provision.fleet import each_host, room_for
+from provision.nodes.roster import Group, groups_of
 from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
@@ -21,6 +23,7 @@ from provision.rollout.crew import HostCrew
 from provision.rollout.ends import Ending
 from provision.rollout.fleetlock import fleet_lock
 from provision.rollout.former import resolve_rollback
+from provision.rollout.groups import GroupCrew, blank_group
 from provision.rollout.hooks import check_hook
 from provision.rollout.loop import Rollout
 from provision.rollout.plan import Member, Options, Plan, host_words
@@ -49,18 +52,24 @@ class Ask:
 def rollout(hosts: Sequence[Host], deployment: str | None, ask: Ask) -> int:
     """Plan all, agree, run. Exit codes: see inventory/errors.py."""
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
+    alone, groups = groups_of(hosts, wanted)
 
     def resolve(shell: Shell, m: Member, options: converge.Options, say: Say) -> Member:
         return resolve_member(shell, m.as_deployment(), options, say)
 
-    blanks = [_blank(h, wanted[h.name]) for h in hosts]
+    blanks = [_blank(h, wanted[h.name]) for h in alone]
+    blanks += [blank_group(g, "rollout") for g in groups]
     return _Run(ask, resolve).anew("rollout", blanks)
 
 
 def rollback(hosts: Sequence[Host], deployment: str | None, to: str | None, ask: Ask) -> int:
     """Hosts back to a release they already have; the same loop, nothing to prepare."""
     names = {h.name: deployment or h.vars.get("eyas_deployment") for h in hosts}
-    blanks = [Member(host_words(h), {"name": names[h.name]}, "unreachable") for h in hosts]
+    groups = _known_groups(hosts, deployment)
+    grouped = {h.name for g in groups for h in g.hosts}
+    alone = [h for h in hosts if h.name not in grouped]
+    blanks = [Member(host_words(h), {"name": names[h.name]}, "unreachable") for h in alone]
+    blanks += [blank_group(g, "rollback") for g in groups]
     return _Run(ask, lambda s, m, _o, _say: resolve_rollback(s, m, to)).anew("rollback", blanks)
 
 
@@ -74,6 +83,15 @@ def resume(ask: Ask, rollout_id: str) -> int:
         to = next((m.want for m in plan.members if m.want), None)
         return _Run(ask, lambda s, m, _o, _say: resolve_rollback(s, m, to)).go_on(record)
     return _Run(ask, lambda s, m, o, say: resolve_member(s, m.as_deployment(), o, say)).go_on(record)
+
+
+def _known_groups(hosts: Sequence[Host], deployment: str | None) -> list[Group]:
+    """Groups by the deployments that can be read: a rollback works without their files, host by host."""
+    wanted = {}
+    for h in hosts:
+        with contextlib.suppress(EyasError):
+            wanted[h.name] = deployment_for(h, deployment)
+    return groups_of([h for h in hosts if h.name in wanted], wanted)[1]
 
 
 def _blank(host: Host, d: Deployment) -> Member:
@@ -135,7 +153,7 @@ class _Run:
     def _loop(self, record: Record, crew: HostCrew) -> int:
         self.converge.journal.path = record.path
         record.mask = self.mask
-        ending = Rollout(record, crew, self.progress.say).run()
+        ending = Rollout(record, GroupCrew(crew), self.progress.say).run()
         self._tell(record.plan, ending, str(record.path))
         return ending.exit_code
 
@@ -149,23 +167,23 @@ class _Run:
         def one(host: Host) -> Member:
             m = byname[host.name]
             try:
+                if m.peers:
+                    return GroupCrew(crew).resolve(m)
                 return self.resolve(crew.shell(host), m, self.converge, self.progress.for_host(host.name))
             except EyasError as e:
                 if not isinstance(e, HostUnreachable | CheckRefused):
                     raise
                 known = m.deployment.get("target")
-                return (
-                    failed_member(host, m.as_deployment(), e)
-                    if known
-                    else Member(m.host, m.deployment, _state(e), why=e.message, hint=e.hint)
-                )
+                if known and not m.peers:
+                    return failed_member(host, m.as_deployment(), e)
+                return replace(m, state=_state(e), why=e.message, hint=e.hint)
 
         hosts = [m.as_host() for m in blanks]
         return [*map(one, hosts[:1]), *each_host(hosts[1:], one, forks=self.ask.options.forks)]
 
     def _take(self, crew: HostCrew, plan: Plan) -> None:
         """All locks before anything is touched; the first by name decides between two operators."""
-        members = [m for m in plan.members if m.state != "unreachable"]
+        members = [p for m in plan.members if m.state != "unreachable" for p in m.parts()]
 
         def one(host: Host) -> EyasError | None:
             try:

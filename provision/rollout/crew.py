@@ -221,7 +221,7 @@ class HostCrew:
         port = int(member.deployment.get("port") or 8000)
         run_hook(command, member.as_host(), _name(member), port)
 
-    def serve(self, member: Member, release: str) -> None:
+    def serve(self, member: Member, release: str, *, on_line: Callable[[str], None] | None = None) -> None:
         with self.at(member) as shell:
             if release == member.former and release != member.want and _serves(shell, _name(member), release):
                 return  # the host itself has put it back
@@ -235,6 +235,7 @@ class HostCrew:
                     member.timeout_start_s,
                     former=former,
                     explain=self.converge.explain,
+                    on_line=on_line,
                 )
             except ChangeFailed as e:
                 why = f"release {release} did not become ready: {e.message}"

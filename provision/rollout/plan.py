@@ -45,6 +45,13 @@ class Member:
     why: str = ""
     hint: str = ""
     notes: tuple[str, ...] = ()
+    #: Of several hosts that serve as one: ranks 1 and up, each {host, deployment}; this member is rank 0.
+    peers: tuple[dict[str, Any], ...] = ()
+
+    def parts(self) -> "tuple[Member, ...]":
+        """One member a host, rank 0 first; a host that serves alone is its only part."""
+        mine = replace(self, peers=())
+        return (mine, *(replace(mine, host=p["host"], deployment=p["deployment"]) for p in self.peers))
 
     @property
     def name(self) -> str:
@@ -108,6 +115,6 @@ class Plan:
         members = []
         for raw in data["members"]:
             words: dict[str, Any] = {k: v for k, v in raw.items() if k in known}
-            words.update({k: tuple(words.get(k, ())) for k in ("changes", "notes")})
+            words.update({k: tuple(words.get(k, ())) for k in ("changes", "notes", "peers")})
             members.append(Member(**words))
         return cls(data["id"], data["kind"], data["fleet"], tuple(members), Options(**data["options"]))

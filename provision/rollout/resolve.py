@@ -16,7 +16,7 @@ from provision.rollout.record import rollouts_dir
 from provision.shell import Shell
 from provision.want import Want, want_for
 
-__all__ = ["failed_member", "resolve_member"]
+__all__ = ["check_member", "failed_member", "member_of", "resolve_member"]
 
 
 def resolve_member(shell: Shell, d: Deployment, options: Options, say: Say) -> Member:
@@ -25,13 +25,13 @@ def resolve_member(shell: Shell, d: Deployment, options: Options, say: Say) -> M
     facts = look(shell, d, options)
     try:
         want = want_for(shell.host, d, facts, options.sources, say)
-        _check(facts, want, options)
+        check_member(facts, want, options)
     except CheckRefused as e:
         return failed_member(shell.host, d, e)
-    return _member(shell.host, d, facts, want, options, say)
+    return member_of(shell.host, d, facts, want, options, say)
 
 
-def _member(host: Host, d: Deployment, facts: HostFacts, want: Want, options: Options, say: Say) -> Member:
+def member_of(host: Host, d: Deployment, facts: HostFacts, want: Want, options: Options, say: Say) -> Member:
     changes = plan_changes(want, facts, options, say)
     current = (facts.value("eyas.current", dict) or {}).get(d.name)
     moves = any(c.disruptive or c.title.startswith("proof") for c in changes)
@@ -73,7 +73,7 @@ def _kept_lock(want: Want) -> Path:
     return path
 
 
-def _check(facts: HostFacts, want: Want, options: Options) -> None:
+def check_member(facts: HostFacts, want: Want, options: Options) -> None:
     errors = list(verdict(run_preconditions(facts, want.host)).errors)
     proven = {r["id"] for r in facts.value("eyas.releases", list) or [] if r.get("proven")}
     if options.preflight and not errors and want.release.id not in proven:

@@ -19,6 +19,7 @@ from inventory.catalogue import EngineRelease, load_catalogue
 from inventory.command import render
 from inventory.errors import UsageError
 from inventory.model import Deployment
+from inventory.roles import Node
 from inventory.translate import translate
 
 pytestmark = pytest.mark.engine
@@ -93,6 +94,7 @@ def answers(models: Path) -> dict[str, str]:
         *(case("parser", f"translated/{n}", a) for n, a in translated(release).items()),
         *(case("parser", f"old/{a[3]}", a) for a in old_spellings(release)),
         *(case("keys", k, a) for k, a in old_keys(release).items()),
+        *(case("parser", f"nodes/{n}", a) for n, a in over_nodes(release, local["eagle3"]).items()),
         case("config", "refused", refused),
     ]
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -142,6 +144,14 @@ def translated(release: EngineRelease) -> dict[str, tuple[str, ...]]:
     return {n: translate(c, engine="vllm", engine_version=release.version).argv for n, c in commands.items()}
 
 
+def over_nodes(release: EngineRelease, fields: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Each rank of two hosts by the engine's own way, and rank 0 through Ray."""
+    d = deployment("x", fields | {"nodes": 2, "tensor_parallel": 2, "distributed_executor_backend": None})
+    ranks = {f"native-{n}": render(d, release, node=Node(n, "10.0.0.1")) for n in range(2)}
+    through = d.model_copy(update={"distributed": "ray"})
+    return ranks | {"ray": render(through, release, node=Node(0, "10.0.0.1"))}
+
+
 def old_spellings(release: EngineRelease) -> list[list[str]]:
     """Each flag the catalogue says this version lacks, as a command."""
     data = load_catalogue().engine("vllm")
@@ -171,7 +181,7 @@ def test_the_config_takes_every_draft_we_render(answers: dict[str, str], name: s
     assert answers[f"config/{name}"] == ""
 
 
-@pytest.mark.parametrize("kind", ["parser/golden/", "parser/translated/"])
+@pytest.mark.parametrize("kind", ["parser/golden/", "parser/translated/", "parser/nodes/"])
 def test_the_parser_takes_what_we_render_and_translate(answers: dict[str, str], kind: str) -> None:
     assert {k: v for k, v in of(answers, kind).items() if v} == {}
 

@@ -160,8 +160,9 @@ class Lab:
                 )
             taken: set[int] = set()
             for other in lab_names():
-                with suppress(UsageError):  # it went down meanwhile
-                    taken.add(cls.load(other).index)
+                with suppress(OSError, ValueError, KeyError):  # it went down meanwhile
+                    # Another checkout's lab may be described in words that this one doesn't know.
+                    taken.add(json.loads((labs_dir() / other / "lab.json").read_text())["index"])
             lab = cls(name, free_index(taken), pick_release(release), {})
             lab.save()
             return lab

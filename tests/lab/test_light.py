@@ -117,7 +117,7 @@ class _Crew(HostCrew):
     def ready(self, member: Member) -> None:
         self.take(member.as_host())
 
-    def serve(self, member: Member, release: str) -> None:
+    def serve(self, member: Member, release: str, *, on_line: Callable[[str], None] | None = None) -> None:
         with self.at(member) as shell:
             shell.write("/var/lib/eyas/served", release.encode())
 

@@ -80,7 +80,7 @@ def titles(w: RouterWant, s: HostState) -> list[str]:
     [
         ({"host": "127.0.0.1", "api_key": None}, "listens on 127.0.0.1", "host: 0.0.0.0 and api_key"),
         ({"host": "127.0.0.1"}, "no router on another host", "host: 0.0.0.0 in the deployment"),
-        ({"nodes": 2}, "one endpoint over 2 hosts", "--limit"),
+        ({"nodes": 2, "tensor_parallel": 2}, "one endpoint over 2 hosts", "--limit"),
         ({"served_model_name": 'x" or 1'}, "cannot stand in", "served_model_name"),
         ({"port": 0}, "", ""),
     ],

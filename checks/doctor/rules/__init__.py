@@ -13,6 +13,7 @@ from checks.doctor.rules import (
     kvcache,
     live,
     network,
+    nodes,
     oom,
     ranks,
     review,
@@ -58,5 +59,6 @@ RULES: dict[str, Rule] = {
     **unit.RULES,
     **network.RULES,
     **live.RULES,
+    **nodes.RULES,
     **review.RULES,
 }

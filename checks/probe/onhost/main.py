@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import cuda, driver, kernel_log, nvml, ourselves, ports, storage, system, units
+from . import cuda, driver, kernel_log, network, nvml, ourselves, ports, storage, system, units
 from .base import Look, LookFailed, attempt, missing, reason
 
 TYPE_CHECKING = False
@@ -29,6 +29,7 @@ SECTIONS = (
     ("kernel_log", kernel_log.collect, 5.0, ("xid", "driver.kernel_lines")),
     ("driver", driver.collect, 5.0, ("driver.module_version", "driver.devices", "driver.packages")),
     ("ports", ports.collect, 5.0, ("ports",)),
+    ("network", network.collect, 5.0, ("network",)),
     ("storage", storage.collect, 5.0, ("disks", "shm")),
     (
         "eyas",

@@ -46,20 +46,23 @@ def build_standin_wheelhouse(
     python: str = PYTHON,
     device: str = "cuda",
     client: bool = False,
+    ray: str = "",
     output: Path | None = None,
 ) -> Standin:
     """Wheels of a stand-in for this vLLM version; the lock goes into ``output`` (default: the cache).
 
     ``device`` "cuda" gives a torch that reports the CUDA of the real pin, "cpu" one that reports none.
     ``client`` adds the real huggingface_hub, which every real engine brings along: without it a host can't
-    download weights by itself. Its wheels are fetched with pip once.
+    download weights by itself. ``ray`` adds Ray of this version. Such wheels are fetched with pip once.
     """
     release = load_catalogue().release("vllm", engine_version)
     kind = "standin" + ("" if device == "cuda" else f"-{device}") + ("-client" if client else "")
+    kind += "-ray" if ray else ""
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder)
         names = [_engine(staging, release), _torch(staging, release, device)]
-        names += _client(staging, python) if client else []
+        names += _fetched(staging, python, "huggingface_hub", version("huggingface_hub")) if client else []
+        names += _fetched(staging, python, "ray", ray) if ray else []
         lock = compile_lock(
             names,
             python=python,
@@ -122,12 +125,13 @@ def _torch(folder: Path, release: EngineRelease, device: str) -> str:
     return f"torch=={label}"
 
 
-def _client(staging: Path, python: str) -> list[str]:
-    """The hub's client and all it needs, as installed here, for the hosts' Python."""
-    name = f"huggingface_hub=={version('huggingface_hub')}"
-    kept = cache_root() / "lab" / f"hub-client-{version('huggingface_hub')}-{python}"
-    _copy(build_once(kept, lambda out: download(out, name)), staging)
-    return [name]
+def _fetched(staging: Path, python: str, name: str, pinned: str) -> list[str]:
+    """A real package and all it needs, for the hosts' Python."""
+    pin = f"{name}=={pinned}"
+    folder = {"huggingface_hub": "hub-client"}.get(name, name)
+    kept = cache_root() / "lab" / f"{folder}-{pinned}-{python}"
+    _copy(build_once(kept, lambda out: download(out, pin)), staging)
+    return [pin]
 
 
 def _copy(staging: Path, folder: Path) -> None:

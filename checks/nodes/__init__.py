@@ -1,0 +1,1 @@
+"""What several hosts of one deployment need from each other, judged from their facts."""

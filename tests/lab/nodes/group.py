@@ -1,0 +1,86 @@
+"""Two hosts that serve as one, with the stand-in engine: what is shown is the supervision, not an engine."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from tests.lab.rollout.fleet import LOOSE, Fleet
+
+__all__ = ["HOSTS", "GroupFleet"]
+
+HOSTS = ("gpu01", "gpu02")
+
+
+class GroupFleet(Fleet):
+    """A Fleet whose deployments span both hosts. Only rank 0's engine answers, so only it is asked."""
+
+    #: Keys laid over every deployment.
+    more: ClassVar[dict[str, Any]] = {}
+
+    def deployment(self, version: str) -> Path:
+        path = super().deployment(version)
+        words = yaml.safe_load(path.read_text()) | {"tensor_parallel": 2, "nodes": 2} | self.more
+        path.write_text(yaml.safe_dump(words))
+        return path
+
+    def provision(self, version: str, *words: str) -> tuple[int, dict[str, Any], str]:
+        """Exit code, the JSON document, the log."""
+        file = str(self.deployment(version))
+        told = ("--host", ",".join(HOSTS), "--deployment", file, "--json", "--no-preflight", *words)
+        got = self.run("provision", *told)
+        return got.returncode, json.loads(got.stdout or "{}"), got.stderr
+
+    def doctor(self) -> dict[str, Any]:
+        got = self.run("doctor", "--host", ",".join(HOSTS), "--json")
+        found: dict[str, Any] = json.loads(got.stdout)
+        return found
+
+    def sh(self, script: str, name: str, *, check: bool = True) -> str:
+        return self.lab.host(name).run(["sh", "-c", script], check=check).stdout.strip()
+
+    def states(self) -> dict[str, str]:
+        """Systemd's word on each host that is on."""
+        on = [h for h in HOSTS if self.lab.host(h).pid]
+        return {h: self.sh("systemctl is-active eyas-fl.service", h, check=False) for h in on}
+
+    def journal(self, name: str) -> str:
+        return self.sh("journalctl -q --no-pager -b -u eyas-fl.service -n 60 -o short-iso", name, check=False)
+
+    def until(self, true: Callable[[], Any], *, within: float, what: str) -> float:
+        """Seconds it took; the journals of both hosts when it does not come true."""
+        began = time.monotonic()
+        while not true():
+            if time.monotonic() - began > within:
+                told = "\n".join(f"--- {h}\n{self.journal(h)}" for h in self.states())
+                raise AssertionError(f"not within {within} s: {what}\n{told}")
+            time.sleep(0.25)
+        return time.monotonic() - began
+
+    def serves(self, version: str) -> bool:
+        return self.states() == dict.fromkeys(HOSTS, "active") and self.served() == dict.fromkeys(
+            HOSTS, version
+        )
+
+    def back(self, version: str, *, within: float = 60) -> float:
+        return self.until(lambda: self.serves(version), within=within, what=f"{version} serves again")
+
+    def gone(self, *, within: float) -> float:
+        """Until no host's unit is active any more."""
+        return self.until(
+            lambda: "active" not in self.states().values(), within=within, what="all units down"
+        )
+
+    def engine(self, name: str) -> int:
+        """The engine's main process: the supervisor's child."""
+        main = self.sh("systemctl show -P MainPID eyas-fl.service", name)
+        return int(self.sh(f"cat /proc/{main}/task/{main}/children", name).split()[0])
+
+    def rollout_group(self, version: str, *words: str) -> subprocess.CompletedProcess[str]:
+        file = str(self.deployment(version))
+        told = ("--limit", "gpu", "--deployment", file, "--yes", "--json", *LOOSE, *words)
+        return self.run("rollout", *told)

@@ -1,0 +1,75 @@
+"""Which hosts form a group: by variable, by inventory group, by number; never half a group."""
+
+from typing import Any
+
+import pytest
+
+from inventory.errors import EyasError
+from inventory.model import Deployment, Host, ModelRef
+from provision.nodes.roster import groups_of
+
+
+def deployment(**changes: Any) -> Deployment:
+    base: dict[str, Any] = {"name": "big", "engine": "vllm", "target": ModelRef(repo="o/m")}
+    return Deployment(**{**base, "tensor_parallel": 2, "nodes": 2, **changes})
+
+
+def hosts(*names: str, **words: Any) -> list[Host]:
+    return [Host(name=n, address=n, **words) for n in names]
+
+
+def ranks(every: list[Host], d: Deployment, **other: Deployment) -> dict[str, list[str]]:
+    _, groups = groups_of(every, {h.name: other.get(h.name, d) for h in every})
+    return {g.name: [h.name for h in g.hosts] for g in groups}
+
+
+def test_just_enough_hosts_are_a_group_in_inventory_order() -> None:
+    assert ranks(hosts("a", "b"), deployment()) == {"big": ["a", "b"]}
+    assert ranks(hosts("a", "b"), deployment(head="b")) == {"big": ["b", "a"]}
+
+
+def test_hosts_that_serve_alone_are_left_alone() -> None:
+    alone, groups = groups_of(
+        hosts("a", "b", "c"),
+        {"a": deployment(), "b": deployment(nodes=1, name="small"), "c": deployment()},
+    )
+    assert [h.name for h in alone] == ["b"]
+    assert [[h.name for h in g.hosts] for g in groups] == [["a", "c"]]
+
+
+def test_several_groups_by_inventory_group_or_variable() -> None:
+    racks = [*hosts("a", "b", groups=("all", "rack1")), *hosts("c", "d", groups=("all", "rack2"))]
+    assert ranks(racks, deployment()) == {"rack1": ["a", "b"], "rack2": ["c", "d"]}
+    named = [h.model_copy(update={"vars": {"eyas_group": g}}) for h, g in zip(racks, "xyxy", strict=True)]
+    assert ranks(named, deployment()) == {"x": ["a", "c"], "y": ["b", "d"]}
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_no_half_group(count: int) -> None:
+    with pytest.raises(EyasError, match=f"takes 2 nodes, and {count} hosts are selected"):
+        ranks(hosts(*"abcde"[:count]), deployment())
+
+
+def test_a_named_group_must_be_whole() -> None:
+    named = [h.model_copy(update={"vars": {"eyas_group": "x"}}) for h in hosts("a", "b")]
+    with pytest.raises(EyasError, match="group big of deployment big has 1 of 2 nodes"):
+        ranks([*named, *hosts("c")], deployment())
+
+
+def test_ranks_serve_the_same_but_for_env_and_interface() -> None:
+    own = deployment(env={"A": "1"}, interface="eth1")
+    assert ranks(hosts("a", "b"), deployment(interface="eth0"), b=own) == {"big": ["a", "b"]}
+    with pytest.raises(EyasError, match="differs from a's in max_model_len"):
+        ranks(hosts("a", "b"), deployment(), b=deployment(max_model_len=5))
+
+
+def test_a_head_that_is_no_member() -> None:
+    with pytest.raises(EyasError, match="head z of deployment big is none of its hosts"):
+        ranks(hosts("a", "b"), deployment(head="z"))
+
+
+def test_keys_that_can_not_be() -> None:
+    with pytest.raises(ValueError, match="3 ranks, which 2 nodes can't share"):
+        deployment(tensor_parallel=3)
+    with pytest.raises(ValueError, match="head and interface say where nodes meet, but nodes is 1"):
+        deployment(nodes=1, head="a", interface="eth0")
