@@ -173,12 +173,15 @@ def _estimate(q: Question, method: str, sized: Sized, accepted: Acceptance | Non
     positions = accepted.per_position if accepted else _geometric(chance) if chance else None
     if positions is None:
         return None
-    factor = stretch(_curve(), q.card, bits_of(sized.capacity.plan.scenario), load_data())
-    return estimate(_curve(), positions, q.users, factor, _draft_share(method, sized))
+    curve = _curve(method)
+    factor = stretch(curve, q.card, bits_of(sized.capacity.plan.scenario), load_data())
+    return estimate(curve, positions, q.users, factor, _draft_share(method, sized))
 
 
-def _curve() -> Curve:
-    return load_data().curve[0]
+def _curve(method: str) -> Curve:
+    """The one measured with this way to draft; else the first."""
+    curves = load_data().curve
+    return next((c for c in curves if c.method == method), curves[0])
 
 
 def _geometric(chance: float) -> tuple[float, ...]:
@@ -295,7 +298,7 @@ def _measured(q: Question, m: Measured) -> Iterator[Line]:
 
 
 def _estimated(q: Question, o: _Option, e: Estimate) -> Iterator[Line]:
-    curve = _curve()
+    curve = _curve(o.method)
     kept = (
         Line("tokens a step", f"{e.tokens:.2f}", "measured", o.acceptance.by)
         if o.acceptance
