@@ -97,7 +97,7 @@ def test_beyond_what_was_measured_nothing_is_promised() -> None:
     a = advise(ask(gpus="8x H200", users="512", context="1024"), load)
     assert a.deployment.draft.method == "none"
     assert a.verdict.startswith("no speculation: ")
-    assert {p["why"] for p in a.passed_over} == {"nothing was measured above 128 at once"}
+    assert "nothing was measured above 128 at once" in {p["why"] for p in a.passed_over}
 
 
 def test_the_off_point_is_where_the_gain_ends() -> None:
