@@ -24,6 +24,7 @@ def _world(case: Case) -> Iterator[Candidate]:
         case.gpus
         and case.tp > case.gpus
         and not case.says("nodes")
+        and not any(re.search(r"nnodes\W{1,4}[2-9]", text) for text in case.asked)
         and not re.search(r"node|ray", case.prose)
     ):
         why = case.fact("count", f"tensor parallel {case.tp}, {case.gpus} GPUs")

@@ -102,6 +102,7 @@ def test_a_reboot_and_a_lost_head(group: GroupFleet) -> None:
     group.lab.host(HOSTS[1]).reboot()
     group.back("one")
     group.lab.fault(HOSTS[0], "power-off")
+    group.gone(within=40)
     group.until(
         lambda: "waiting for rank 0 (gpu01" in group.journal(HOSTS[1]), within=40, what="rank 1 waits"
     )

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.engine]
 long = pytest.mark.skipif(not os.environ.get("EYAS_LONG_LAB"), reason="EYAS_LONG_LAB=1 runs it")
 #: Seconds two cores need to start both ranks again, with what else runs there.
 START_S = 240
+ACTIVE = "systemctl is-active eyas-chat.service"
 
 
 def test_two_hosts_say_what_one_says(pair: Pair) -> None:
@@ -69,8 +70,9 @@ def test_a_rebooted_host_comes_back_with_its_group(pair: Pair) -> None:
 @long
 def test_without_rank_0_the_others_wait_and_say_for_whom(pair: Pair) -> None:
     pair.lab.fault(HOSTS[0], "power-off")
+    pair.until(lambda: pair.sh(ACTIVE, HOSTS[1], check=False) != "active", within=60)
     pair.until(lambda: "waiting for rank 0" in pair.journal(HOSTS[1], 5), within=60)
-    assert pair.sh("systemctl is-active eyas-chat.service", HOSTS[1], check=False) == "activating"
+    assert pair.sh(ACTIVE, HOSTS[1], check=False) == "activating"
     report = pair.doctor()
     assert report.findings[0].slug in {"rank-unreachable", "rank-absent", "rank-silent"}, report.verdict
     assert HOSTS[0] in report.findings[0].cause + report.verdict
