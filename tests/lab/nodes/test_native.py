@@ -34,7 +34,8 @@ def test_a_killed_rank_takes_the_group_down_and_back(pair: Pair) -> None:
     pair.down(within=30)
     report = pair.doctor()
     assert report.findings, report.verdict
-    assert report.findings[0].slug in {"worker-died", "rank-died"}
+    # A SIGKILL that nobody owns up to reads like the kernel's OOM killer.
+    assert report.findings[0].slug in {"worker-died", "rank-died", "host-ram-oom"}
     pair.back(within=START_S)
     assert [pair.restarts(h) for h in HOSTS] == [n + 1 for n in before]
 
