@@ -13,9 +13,10 @@ UNIT = "not lab and not engine and not process and not browser"
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 #: A lab host mostly waits: two files run side by side, each with labs of its own. The engine wants all cores.
 LAB_TESTS = [
-    ["pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine"],
-    ["pytest", "-q", "-m", "engine"],
+    ["pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine and not long"],
+    ["pytest", "-q", "-m", "engine and not long"],
 ]
+LONG_TESTS = [["pytest", "-q", "-m", "long"]]
 FAILED_TESTS = ["pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "-m", f"not ({UNIT})"]
 
 
@@ -50,11 +51,12 @@ def docs(c: Context) -> None:
     checkout=True,
     help={
         "quick": "Unit tests only.",
+        "long": "Also what takes many minutes: the real engine over two hosts, its bench, a Ray cluster.",
         "again": "Run what failed in the lab once more: tells an unsteady test from a broken one.",
         "yes": "Install missing system packages without asking.",
     },
 )
-def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False) -> int:
+def test(c: Context, quick: bool = False, long: bool = False, again: bool = False, yes: bool = False) -> int:
     """All tests; those that need Linux and root say so when they are skipped."""
     from tests.lab.needs import why_no_lab
 
@@ -68,7 +70,7 @@ def test(c: Context, quick: bool = False, again: bool = False, yes: bool = False
         install()
     if reason := why_no_lab():
         print(f"eyas: tests of lab hosts and the engine are skipped: {reason}", flush=True)
-    in_lab = _each(LAB_TESTS)
+    in_lab = _each([*LAB_TESTS, *(LONG_TESTS if long else [])])
     if in_lab and again:
         print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
         in_lab = _each([FAILED_TESTS])

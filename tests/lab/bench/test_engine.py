@@ -20,7 +20,7 @@ from tests.lab.engine.build import build_standin_wheelhouse
 from tests.lab.hub import Hub
 from tests.lab.provision.stage import Stage, eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.engine]
+pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.long]
 
 SIZES = ("--prompt-tokens", "200", "--output-tokens", "32", "--yes")
 K = 3

@@ -1,16 +1,10 @@
-"""The real engine over two hosts by its own --nnodes: served, supervised, diagnosed and rolled back as one.
-
-EYAS_LONG_LAB=1 adds the cases that take minutes each: pipeline parallel, cut cables, reboots, a lost head.
-"""
-
-import os
+"""The real engine over two hosts by its own --nnodes: served, supervised, diagnosed, rolled back as one."""
 
 import pytest
 
 from tests.lab.nodes.pair import HOSTS, Pair
 
-pytestmark = [pytest.mark.lab, pytest.mark.engine]
-long = pytest.mark.skipif(not os.environ.get("EYAS_LONG_LAB"), reason="EYAS_LONG_LAB=1 runs it")
+pytestmark = [pytest.mark.lab, pytest.mark.engine, pytest.mark.long]
 #: Seconds two cores need to start both ranks again, with what else runs there.
 START_S = 240
 ACTIVE = "systemctl is-active eyas-chat.service"
@@ -49,7 +43,6 @@ def test_a_failed_switch_puts_both_hosts_back(pair: Pair) -> None:
     assert pair.answers()
 
 
-@long
 def test_a_cut_cable_is_named_and_healed_by_itself(pair: Pair) -> None:
     pair.lab.fault(HOSTS[1], "link-down")
     try:
@@ -62,13 +55,11 @@ def test_a_cut_cable_is_named_and_healed_by_itself(pair: Pair) -> None:
     pair.back(within=START_S)
 
 
-@long
 def test_a_rebooted_host_comes_back_with_its_group(pair: Pair) -> None:
     pair.lab.host(HOSTS[1]).reboot()
     pair.back(within=START_S, after=20)
 
 
-@long
 def test_without_rank_0_the_others_wait_and_say_for_whom(pair: Pair) -> None:
     pair.lab.fault(HOSTS[0], "power-off")
     pair.until(lambda: pair.sh(ACTIVE, HOSTS[1], check=False) != "active", within=60)
@@ -81,7 +72,6 @@ def test_without_rank_0_the_others_wait_and_say_for_whom(pair: Pair) -> None:
     pair.back(within=START_S)
 
 
-@long
 def test_pipeline_parallel_says_the_same(pair: Pair) -> None:
     d = pair.deployment(None, pipeline_parallel=2, nodes=2)
     reports = pair.together(d)

@@ -1,10 +1,9 @@
 """A Ray cluster of two hosts, formed by the units that a deployment with `distributed: ray` gets.
 
 The engine on rank 0 is the stand-in: vLLM's CPU platform refuses Ray, so no model runs through it here.
-EYAS_LONG_LAB=1 runs it: Ray is 80 MB of wheels.
+Long, because Ray is 80 MB of wheels.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -15,10 +14,7 @@ from tests.lab.conftest import MakeLab
 from tests.lab.engine.build import build_standin_wheelhouse
 from tests.lab.nodes.group import HOSTS, GroupFleet
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(not os.environ.get("EYAS_LONG_LAB"), reason="EYAS_LONG_LAB=1 runs it"),
-]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 RAY = "2.60.0"
 
 
