@@ -3,6 +3,8 @@
 ~/.local/state/eyas/rollouts/20261130T220501-3f2a.jsonl
 """
 
+import calendar
+import contextlib
 import json
 import os
 import secrets
@@ -21,6 +23,8 @@ __all__ = ["IN_FLIGHT", "PHASES", "Record", "newest_unfinished", "records", "rol
 IN_FLIGHT = frozenset({"draining", "switching", "rolling-back"})
 #: Events that say where a host is. "lost" is none: the host stays where the event before it put it.
 PHASES = IN_FLIGHT | {"prepared", "done", "rolled-back", "failed", "kept"}
+
+_STAMP = "%Y%m%dT%H%M%S"
 
 
 def rollouts_dir() -> Path:
@@ -47,8 +51,14 @@ class Record:
         return record
 
     @staticmethod
-    def new_id() -> str:
-        return f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}"
+    def new_id(folder: Path | None = None) -> str:
+        """UTC and a few random digits; sorts after every id there is, also when the clock was set back."""
+        stamp, known = time.strftime(_STAMP, time.gmtime()), records(folder)
+        last = known[-1].stem.partition("-")[0] if known else ""
+        if last >= stamp:
+            with contextlib.suppress(ValueError):
+                stamp = time.strftime(_STAMP, time.gmtime(calendar.timegm(time.strptime(last, _STAMP)) + 1))
+        return f"{stamp}-{secrets.token_hex(2)}"
 
     def write(self, event: str, **words: Any) -> None:
         words = json.loads(self.mask(json.dumps(words)))

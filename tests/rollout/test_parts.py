@@ -94,6 +94,16 @@ def test_lost_leaves_a_host_where_it_was(tmp_path: Path) -> None:
     assert newest_unfinished("another fleet", tmp_path) is None
 
 
+def test_the_newest_rollout_is_newest_by_name_whatever_the_clock_says(tmp_path: Path) -> None:
+    """A clock that was set back, or a zone that changed, must not hide the one to resume."""
+    (tmp_path / "20991231T235959-ffff.jsonl").touch()
+    first = Record.new_id(tmp_path)
+    assert first.startswith("21000101T000000-")
+    (tmp_path / f"{first}.jsonl").touch()
+    assert Record.new_id(tmp_path) > first
+    assert Record.new_id(tmp_path / "empty") < "2099"
+
+
 def test_a_plan_of_another_eyas_is_refused() -> None:
     with pytest.raises(InventoryError, match="another eyas"):
         Plan.from_json({"schema": 99}, source="x")
