@@ -143,8 +143,8 @@ def _take_port(host: "LabHost", value: str) -> None:
     unit = f"--unit=eyas-lab-port-{_port(value)}"
     program = f"import socket as s; x = s.create_server(('', {_port(value)})); print(x); x.accept()"
     host.run(["systemd-run", "--quiet", unit, "/usr/bin/python3", "-c", program])
-    taken = f"for _ in $(seq 100); do ss -Hltn 'sport = :{_port(value)}' | grep -q . && exit; sleep 0.1; done; exit 1"
-    host.run(["sh", "-c", taken])
+    look = f"ss -Hltn 'sport = :{_port(value)}' | grep -q . && exit; sleep 0.1"
+    host.run(["sh", "-c", f"for _ in $(seq 100); do {look}; done; exit 1"])
 
 
 # ---- sshd and users -----------------------------------------------------------------------------------
