@@ -43,7 +43,7 @@ def served_now(shell: Shell, *, deep: bool = False) -> dict[str, Any]:
     words = (layout.STATE, "/etc/systemd/system", f"{layout.ETC}/credentials", *(("--deep",) if deep else ()))
     patience = 6 * 3600 if deep else 90
     got = shell.run(
-        ("python3", "-sE", "-", *words), timeout=patience, stdin=program("served.py"), check=False
+        ("python3", "-sEB", "-", *words), timeout=patience, stdin=program("served.py"), check=False
     )
     line = next((x for x in got.stdout.splitlines() if x.startswith("EYAS-SERVED ")), "")
     if not line:

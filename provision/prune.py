@@ -82,7 +82,7 @@ def _one(shell: Shell, *, check: bool) -> dict[str, Any]:
 def _remove(shell: Shell, paths: list[str]) -> list[dict[str, Any]]:
     program_text = program("prune.py").decode()
     got = shell.run(
-        ("python3", "-sE", "-c", program_text, layout.STATE),
+        ("python3", "-sEB", "-c", program_text, layout.STATE),
         timeout=3600, stdin=json.dumps(paths).encode(), check=False,
     )  # fmt: skip
     if not got.ok:

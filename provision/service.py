@@ -197,7 +197,7 @@ def prove(
     """
     program_path = f"{layout.current_link(deployment)}/proof.py"
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
-    argv = (*env, "python3", "-sE", program_path, str(max_tokens), str(rounds))
+    argv = (*env, "python3", "-sEB", program_path, str(max_tokens), str(rounds))
     got = shell.run(argv, timeout=timeout, check=False)
     try:
         result: dict[str, Any] = json.loads(got.stdout.strip().splitlines()[-1])

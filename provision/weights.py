@@ -265,7 +265,7 @@ def _program(shell: Shell, python: str, word: str, m: Manifest, request: bytes, 
             say(f"{m.ref.label}: {last['done'] / 1e9:.2f} of {last['total'] / 1e9:.2f} GB")
 
     got = shell.run(
-        (python, "-sE", path, word), timeout=_HOURS_6, stdin=request, check=False, on_line=on_line
+        (python, "-sEB", path, word), timeout=_HOURS_6, stdin=request, check=False, on_line=on_line
     )
     if last.get("error"):
         raise ChangeFailed(
@@ -328,7 +328,7 @@ def _local_copy(m: Manifest, endpoint: str | None, token: str | None) -> Path:
         return dest
     request = {**json.loads(_request(m, endpoint, token)), "dest": str(dest), "work": None}
     got = subprocess.run(
-        [sys.executable, "-sE", str(FOLDER / "fetch.py"), "fetch"],
+        [sys.executable, "-sEB", str(FOLDER / "fetch.py"), "fetch"],
         input=json.dumps(request), capture_output=True, text=True, check=False,
     )  # fmt: skip
     last = json.loads((got.stdout.strip().splitlines() or ["{}"])[-1])

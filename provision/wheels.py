@@ -57,7 +57,7 @@ def _run(shell: Shell, lock: WheelLock, word: str, index_url: str | None, say: S
         if "done" in last:
             say(f"wheels: {last['done']} of {last['total']}")
 
-    argv = ("/usr/bin/python3", "-sE", path, word)
+    argv = ("/usr/bin/python3", "-sEB", path, word)
     got = shell.run(argv, timeout=_FETCH_S, stdin=json.dumps(request).encode(), check=False, on_line=on_line)
     if not last.get("ok"):
         raise ChangeFailed(f"wheels: {last.get('error') or got.tail(3)}", host=shell.host.name)

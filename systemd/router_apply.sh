@@ -41,10 +41,10 @@ run() {
     systemctl reset-failed "$unit" 2>/dev/null || true
     if [ "$1" = reload ] && systemctl is-active --quiet "$unit"; then
         # What a unit runs to reload has no credentials before systemd 253.
-        if [ "$kind" = haproxy ]; then systemctl reload "$unit"; else python3 -sE "$folder/router_ctl.py" sync >&2; fi
+        if [ "$kind" = haproxy ]; then systemctl reload "$unit"; else python3 -sEB "$folder/router_ctl.py" sync >&2; fi
     else
         systemctl restart "$unit"
-    fi && python3 -sE "$folder/router_ctl.py" wait "$patience" >&2
+    fi && python3 -sEB "$folder/router_ctl.py" wait "$patience" >&2
 }
 
 how=reload

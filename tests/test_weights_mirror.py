@@ -75,7 +75,7 @@ def fetched(manifest: Manifest, url: str, dest: Path) -> dict[str, Any]:
     request = {"url": url, "commit": manifest.commit, "dest": str(dest)}
     request |= {"files": [f.as_dict() for f in manifest.files]}  # type: ignore[dict-item]
     done = subprocess.run(
-        [sys.executable, "-sE", str(FOLDER / "fetch.py"), "fetch"],
+        [sys.executable, "-sEB", str(FOLDER / "fetch.py"), "fetch"],
         input=json.dumps(request), capture_output=True, text=True, check=False,
     )  # fmt: skip
     last: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -72,7 +72,7 @@ def open_loader(shell: Shell, deployment: str) -> Iterator[Loader]:
     """For the release that is served now. The host's lock must be held."""
     folder = bring(shell)
     shell_words = ("sh", "-c", 'exec "$@" 2>&1', "sh")
-    argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}", "python3", "-sE")
+    argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}", "python3", "-sEB")
     words = (f"{folder}/bench.py", layout.current_link(deployment), layout.WORK)
     with shell.session((*shell_words, *argv, *words)) as session:
         yield Loader(session, shell.host.name)

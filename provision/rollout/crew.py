@@ -192,7 +192,13 @@ class HostCrew:
             return
         with self.at(member) as shell:
             link = layout.current_link(_name(member))
-            argv = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(_name(member))}", "python3", "-sE", "-")
+            argv = (
+                "env",
+                f"EYAS_CREDENTIALS={layout.credentials_dir(_name(member))}",
+                "python3",
+                "-sEB",
+                "-",
+            )
             patience = self.options.drain_s
             got = shell.run(
                 (*argv, link, f"{patience:g}"),
@@ -291,7 +297,7 @@ def _deep_health(shell: Shell, deployment: str) -> str:
     """Why the served release is not well, or nothing: its own health program, run now."""
     env = ("env", f"EYAS_CREDENTIALS={layout.credentials_dir(deployment)}")
     path = f"{layout.current_link(deployment)}/healthcheck.py"
-    got = shell.run((*env, "python3", "-sE", path, str(_ANSWER_S)), timeout=_HEALTH_S, check=False)
+    got = shell.run((*env, "python3", "-sEB", path, str(_ANSWER_S)), timeout=_HEALTH_S, check=False)
     try:
         told = json.loads(got.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -59,7 +59,9 @@ def look(shell: Shell, key_path: str) -> HostState:
     """One round trip, read only. Raises HostUnreachable when nobody could look."""
     package = load_routers().haproxy.package
     words = (HERE, UNIT, key_path, package, f"{layout.ROOT}/envs", layout.UV)
-    got = shell.run(("python3", "-sE", "-", *words), timeout=60, stdin=program("router_look.py"), check=False)
+    got = shell.run(
+        ("python3", "-sEB", "-", *words), timeout=60, stdin=program("router_look.py"), check=False
+    )
     told = _marked(got.stdout)
     if told is None:
         raise HostUnreachable(f"nobody could look at the router: {got.tail(3)}", host=shell.host.name)
@@ -114,7 +116,7 @@ class Router:
         return self._ask("restore", name, f"{patience_s:g}", timeout=2 * patience_s + 90)
 
     def _ask(self, *words: str, timeout: float) -> dict[str, Any]:
-        argv = ("python3", "-sE", f"{HERE}/router_ctl.py", *words)
+        argv = ("python3", "-sEB", f"{HERE}/router_ctl.py", *words)
         got = self.shell.run(argv, timeout=timeout, check=False)
         try:
             told: dict[str, Any] = json.loads(got.stdout.strip().splitlines()[-1])

@@ -220,7 +220,7 @@ def _proof(lab: Lab) -> dict[str, Any]:
 def _answers(lab: Lab) -> bool:
     """A completion from inside the host, over its loopback, as a client there would ask."""
     program = f"{layout.current_link('demo')}/healthcheck.py"
-    return bool(lab.host(HOST).run(["python3", "-sE", program], check=False).returncode == 0)
+    return bool(lab.host(HOST).run(["python3", "-sEB", program], check=False).returncode == 0)
 
 
 def _kill_worker(lab: Lab, say: Say) -> bool:

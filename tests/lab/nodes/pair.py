@@ -146,7 +146,7 @@ class Pair:
     def answers(self) -> bool:
         """A completion, asked on rank 0's host as its health timer asks."""
         done = self.lab.host(HOSTS[0]).run(
-            ["python3", "-sE", "/var/lib/eyas/current/chat/healthcheck.py"], check=False
+            ["python3", "-sEB", "/var/lib/eyas/current/chat/healthcheck.py"], check=False
         )
         return done.returncode == 0
 

@@ -168,7 +168,7 @@ class Fleet:
         """The settings file of the release the link names, once its service is active and it completes."""
         script = (
             "set -e; systemctl is-active --quiet eyas-fl; cd /var/lib/eyas/current/fl; "
-            "python3 healthcheck.py >/dev/null; "
+            "python3 -B healthcheck.py >/dev/null; "
             'python3 -c \'import json; d = json.load(open("release.json")); '
             'print(d["env"]["EYAS_STANDIN_FILE"])\''
         )

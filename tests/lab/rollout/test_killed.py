@@ -59,7 +59,9 @@ def test_operator_killed_then_resumed(fleet: Fleet, number: int) -> None:
 def swept(fleet: Fleet) -> None:
     """No lock, no key, no process of an operator that is gone."""
     end = monotonic() + 15
-    script = "ls /var/lib/eyas/lock/owner.json 2>/dev/null; pgrep -a rsync; pgrep -af lock/[o]wner.json; true"
+    script = (
+        "ls /var/lib/eyas/lock/[o]wner.json 2>/dev/null; pgrep -a rsync; pgrep -af lock/[o]wner.json; true"
+    )
     while left := fleet.keys_left("gpu01", "gpu02") + "".join(
         fleet.lab.host(n).run(["sh", "-c", script]).stdout for n in ("gpu01", "gpu02")
     ):
