@@ -6,7 +6,6 @@ per 10 ms, leave a timed-out command running. Each is measured; see DESIGN.md.
 
 import contextlib
 import getpass
-import hashlib
 import os
 import shlex
 import socket
@@ -22,10 +21,10 @@ from typing import Any, Self
 
 import paramiko
 from fabric import Config, Connection
-from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from inventory.errors import ChangeFailed, HostUnreachable, UsageError
 from inventory.model import Host
+from provision.hostkeys import Stamp, UnknownKey, stamp_of, trust
 from provision.shell import Result, Session, lines_of
 
 __all__ = ["SshOptions", "SshShell", "connect"]
@@ -44,7 +43,6 @@ _WRITE = (
     'chmod "$2" "$t"; chown "$3" "$t"; sync "$t"; mv -f -T -- "$t" "$1"; trap - EXIT'
 )
 _WANTS_PASSWORD = 97
-_SYSTEM_KNOWN = Path("/etc/ssh/ssh_known_hosts")
 _KILL_AFTER = 2
 #: Where ssh's own configuration says nothing: a question every 15 s, three without an answer are the end.
 _ALIVE_S, _ALIVE_MAX = 15, 3
@@ -195,88 +193,9 @@ def _tune(connection: Connection, every: int = _ALIVE_S, patience: int = _ALIVE_
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, every * patience * 1000)
 
 
-_Stamp = tuple[int, int]
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    """Changes when the file does; None while there is none."""
-    try:
-        seen = path.stat()
-    except OSError:
-        return None
-    return seen.st_mtime_ns, seen.st_size
-
-
 @lru_cache(maxsize=8)
-def _ssh_config(path: Path, stamp: _Stamp | None) -> paramiko.SSHConfig:
+def _ssh_config(path: Path, stamp: Stamp | None) -> paramiko.SSHConfig:
     return paramiko.SSHConfig.from_path(str(path)) if stamp else paramiko.SSHConfig()
-
-
-@lru_cache(maxsize=8)
-def _known_lines(path: Path, stamp: _Stamp | None) -> tuple[dict[str, list[str]], list[str]]:
-    """Lines by name, and those with hashed names. No key is looked into: a fleet's file holds thousands."""
-    plain: dict[str, list[str]] = {}
-    hashed: list[str] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if stamp else ():
-        names = line.split(" ", 1)[0]
-        if names.startswith("|"):
-            hashed.append(line)
-        elif names[:1] not in {"", "#", "@"}:
-            for name in names.split(","):
-                plain.setdefault(name, []).append(line)
-    return plain, hashed
-
-
-def _known_entries(path: Path, name: str) -> list[HostKeyEntry]:
-    """The keys that this file has for the host, as OpenSSH names it."""
-    plain, hashed = _known_lines(path, _stamp(path))
-    found = list(plain.get(name, ()))
-    for line in hashed:
-        kept = line.split(" ", 1)[0]
-        with contextlib.suppress(ValueError, IndexError, AssertionError):  # damaged: names nobody
-            if paramiko.HostKeys.hash_host(name, kept) == kept:
-                found.append(line)
-    entries = []
-    for line in found:
-        with contextlib.suppress(paramiko.SSHException, InvalidHostKey):
-            entries.append(HostKeyEntry.from_line(line))
-    return [e for e in entries if e is not None and e.key is not None]
-
-
-def _trust(hop: Connection, known: Path, accept_new: bool) -> None:
-    """Only keys on record, of this one host; OSError when the record can't be read."""
-    at = hop.host if hop.port == 22 else f"[{hop.host}]:{hop.port}"
-    for entry in (*_known_entries(known, at), *_known_entries(_SYSTEM_KNOWN, at)):
-        hop.client.get_host_keys().add(at, entry.key.get_name(), entry.key)
-    hop.client.set_missing_host_key_policy(_KnownHosts(known, accept_new))
-
-
-class _KnownHosts(paramiko.MissingHostKeyPolicy):
-    """Unknown keys are refused, or recorded when the operator said so."""
-
-    def __init__(self, path: Path, accept: bool) -> None:
-        self.path, self.accept = path, accept
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        if not self.accept:
-            raise _UnknownKey(hostname, key)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as f:
-            f.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
-        client.get_host_keys().add(hostname, key.get_name(), key)
-
-
-class _UnknownKey(Exception):
-    def __init__(self, hostname: str, key: paramiko.PKey) -> None:
-        super().__init__(hostname)
-        self.name = hostname
-        self.fingerprint = "SHA256:" + _b64(hashlib.sha256(key.asbytes()).digest())
-
-
-def _b64(data: bytes) -> str:
-    import base64  # noqa: PLC0415 - one use, in an error path
-
-    return base64.b64encode(data).decode().rstrip("=")
 
 
 def connect(host: Host, options: SshOptions) -> "SshShell":
@@ -302,7 +221,7 @@ class SshShell:
     def open(self) -> None:
         t, host = self._target, self.host
         path = t.config_file or Path("~/.ssh/config").expanduser()
-        ssh_config = _ssh_config(path, _stamp(path))
+        ssh_config = _ssh_config(path, stamp_of(path))
         found = ssh_config.lookup(host.address)
         known = Path(
             t.options.get(
@@ -330,7 +249,7 @@ class SshShell:
             with self._errors(known, relay.host, relay.port, relay.user):
                 connection.gateway = self._options.relays.get(relay, lambda c: self._open_relay(c, known))
         with self._errors(known, host.address, host.port, host.user):
-            _trust(connection, known, self._options.accept_new_host_keys)
+            trust(connection, known, self._options.accept_new_host_keys)
             connection.open()
         _tune(connection, *_alive({**found, **{k.lower(): v for k, v in t.options.items()}}))
         self._connection = connection
@@ -338,7 +257,7 @@ class SshShell:
     def _open_relay(self, relay: Connection, known: Path) -> None:
         hop = relay
         while isinstance(hop, Connection):
-            _trust(hop, known, self._options.accept_new_host_keys)
+            trust(hop, known, self._options.accept_new_host_keys)
             hop.connect_timeout = self._options.connect_timeout
             hop = hop.gateway
         relay.open()
@@ -359,7 +278,7 @@ class SshShell:
                 f"the host key of {address} has changed: reinstalled, or not the machine you mean",
                 f"if you know why: ssh-keygen -f {known} -R {shlex.quote(at)}",
             ) from e
-        except _UnknownKey as e:
+        except UnknownKey as e:
             raise fail(
                 f"the host key of {e.name} is not in {known} ({e.fingerprint})",
                 "compare the fingerprint and run again with --accept-new-host-keys",

@@ -210,7 +210,7 @@ def _usage_is_2(step: Callable[..., None]) -> Callable[..., None]:
             step(program, *args)
             sys.stdout.flush()
         except ParseError as e:
-            _fail(UsageError(str(e), hint=_nearest(e, program)), as_json="--json" in program.argv)
+            _fail(UsageError(_said(e), hint=_nearest(e, program)), as_json="--json" in program.argv)
         except BrokenPipeError:
             _reader_left()
         for name, (option, hint) in _REFUSED.items():
@@ -218,6 +218,12 @@ def _usage_is_2(step: Callable[..., None]) -> Callable[..., None]:
                 _fail(UsageError(f"{option} does nothing here", hint=hint), as_json="--json" in program.argv)
 
     return strict
+
+
+def _said(e: ParseError) -> str:
+    """Without the names of invoke's own classes."""
+    bare = re.match(r"Flag <Argument: ([\w-]+)", str(e))
+    return f"--{bare[1].replace('_', '-')} needs a value" if bare else str(e)
 
 
 def _nearest(e: ParseError, program: Program) -> str:

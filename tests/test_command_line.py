@@ -92,6 +92,12 @@ def test_the_word_that_was_meant_is_named(run: Run, argv: tuple[str, ...], hint:
     assert hint in err.partition("next: ")[2]
 
 
+def test_an_option_without_its_value_is_named_as_it_was_typed(run: Run) -> None:
+    code, _, err = run("rollout", "--max-fail")
+    assert code == 2
+    assert err.startswith("error: --max-fail needs a value\n")
+
+
 @pytest.mark.parametrize("name", sorted(set(WITH_JSON) - CONTRIBUTOR))
 def test_bare_json_is_one_document(run: Run, name: str) -> None:
     code, out, _ = run(name, "--json")

@@ -7,7 +7,7 @@ import paramiko
 import pytest
 from paramiko.ed25519key import Ed25519Key
 
-from provision.ssh import _known_entries
+from provision.hostkeys import known_entries
 
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIE6YqnRSlmhXE6xfbnC3GQZNnKZB2ZfqnEPqJ6b1iGzX"
 
@@ -29,7 +29,7 @@ def test_a_host_is_found_by_each_of_its_names(tmp_path: Path, name: str) -> None
         f"[gpu01]:2222 ssh-ed25519 {KEY}",
         f"{hashed} ssh-ed25519 {KEY}",
     )
-    found = _known_entries(path, name)
+    found = known_entries(path, name)
     assert [type(e.key) for e in found] == [Ed25519Key]
 
 
@@ -47,21 +47,21 @@ def test_a_host_is_found_by_each_of_its_names(tmp_path: Path, name: str) -> None
     ],
 )
 def test_a_damaged_line_names_nobody_and_hides_no_other(tmp_path: Path, line: str) -> None:
-    assert _known_entries(_known(tmp_path, line), "gpu01") == []
-    assert len(_known_entries(_known(tmp_path, line, f"gpu01 ssh-ed25519 {KEY}", "x y z"), "gpu01")) == 1
+    assert known_entries(_known(tmp_path, line), "gpu01") == []
+    assert len(known_entries(_known(tmp_path, line, f"gpu01 ssh-ed25519 {KEY}", "x y z"), "gpu01")) == 1
 
 
 def test_no_file_knows_nobody_and_a_changed_one_is_read_again(tmp_path: Path) -> None:
-    assert _known_entries(tmp_path / "none", "gpu01") == []
+    assert known_entries(tmp_path / "none", "gpu01") == []
     path = _known(tmp_path, f"gpu02 ssh-ed25519 {KEY}")
-    assert _known_entries(path, "gpu01") == []
+    assert known_entries(path, "gpu01") == []
     _known(tmp_path, f"gpu02 ssh-ed25519 {KEY}", f"gpu01 ssh-ed25519 {KEY}")
-    assert len(_known_entries(path, "gpu01")) == 1
+    assert len(known_entries(path, "gpu01")) == 1
 
 
 def test_a_fleet_of_ten_thousand_is_read_once(tmp_path: Path) -> None:
     path = _known(tmp_path, *(f"gpu{n} ssh-ed25519 {KEY}" for n in range(10_000)))
-    _known_entries(path, "gpu1")
+    known_entries(path, "gpu1")
     began = time.process_time()
-    assert all(_known_entries(path, f"gpu{n}") for n in range(500))
+    assert all(known_entries(path, f"gpu{n}") for n in range(500))
     assert time.process_time() - began < 1, "each host's lookup reads the whole file"

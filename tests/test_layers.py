@@ -1,4 +1,4 @@
-"""Arrows point one way, nothing connects at import, and SSH stays in one module."""
+"""Arrows point one way, nothing connects at import, and SSH stays in two modules."""
 
 import ast
 import functools
@@ -12,7 +12,7 @@ ALLOWED = {
 }
 OURS = {"inventory", "checks", "provision", "surface", "tasks", "tests"}
 SSH = {"fabric", "invoke", "paramiko"}
-SSH_MODULES = {Path("provision/ssh.py")}
+SSH_MODULES = {Path("provision/ssh.py"), Path("provision/hostkeys.py")}
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def test_arrows_point_one_way() -> None:
     assert bad == []
 
 
-def test_ssh_lives_in_one_module() -> None:
+def test_ssh_lives_in_two_modules() -> None:
     bad = [
         str(path.relative_to(ROOT))
         for layer in ALLOWED
