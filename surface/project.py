@@ -1,5 +1,6 @@
 """What a contributor runs, from a checkout: checks, tests, pages, the lab, the demo."""
 
+import json
 import subprocess
 import sys
 
@@ -17,7 +18,8 @@ LAB_TESTS = [
     ["pytest", "-q", "-m", "engine and not long"],
 ]
 LONG_TESTS = [["pytest", "-q", "-m", "long"]]
-FAILED_TESTS = ["pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "-m", f"not ({UNIT})"]
+#: Where pytest keeps what failed last: `{"tests/x.py::test_y": true}`.
+LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 
 
 @command(
@@ -52,7 +54,7 @@ def docs(c: Context) -> None:
     help={
         "quick": "Unit tests only.",
         "long": "Also what takes many minutes: the real engine over two hosts, its bench, a Ray cluster.",
-        "again": "Run what failed in the lab once more: tells an unsteady test from a broken one.",
+        "again": "Run lab files in which a test failed once more: tells an unsteady test from a broken one.",
         "yes": "Install missing system packages without asking.",
     },
 )
@@ -73,7 +75,7 @@ def test(c: Context, quick: bool = False, long: bool = False, again: bool = Fals
     in_lab = _each([*LAB_TESTS, *(LONG_TESTS if long else [])])
     if in_lab and again:
         print("eyas: once more, only what failed in the lab; what passes now is unsteady and wants a look")
-        in_lab = _each([FAILED_TESTS])
+        in_lab = _each([again_tests(long=long)])
     return max(unit, in_lab)
 
 
@@ -156,6 +158,14 @@ def demo(c: Context, quick: bool = False, down: bool = False, yes: bool = False,
     from tests.lab import demo
 
     return demo.run(quick=quick, as_json=json, yes=yes, down=down)
+
+
+def again_tests(*, long: bool) -> list[str]:
+    """The argv for the files in which a lab test failed, whole: the tests of one file share their hosts."""
+    failed = json.loads(LAST_FAILED.read_text()) if LAST_FAILED.exists() else {}
+    files = sorted({test.partition("::")[0] for test in failed})
+    marks = f"not ({UNIT})" if long else f"not ({UNIT}) and not long"
+    return ["pytest", "-q", *(f for f in files if (ROOT / f).exists()), "-m", marks]
 
 
 def _each(steps: list[list[str]]) -> int:

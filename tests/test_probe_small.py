@@ -1,13 +1,18 @@
 """What travels to a host is what the probe needs of pynvml, and all of it."""
 
+import ast
 import builtins
 import symtable
 import sys
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 
+from checks.probe import prune
 from checks.probe.pack import ONHOST, payload, pynvml_part
 from checks.probe.prune import pruned
 
@@ -64,3 +69,20 @@ def test_pruning_follows_names_through_definitions_and_decorators() -> None:
     )
     assert "class E" in pruned(source, ["D"])
     assert pruned("", ["f"]) == ""
+
+
+def test_source_is_parsed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11's tree builder raises SystemError now and then when two threads are in it."""
+    inside, most = [0], [0]
+
+    def parse(source: str) -> ast.Module:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.005)
+        inside[0] -= 1
+        return ast.Module(body=[], type_ignores=[])
+
+    monkeypatch.setattr(prune, "ast", SimpleNamespace(parse=parse))
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: prune.pruned("", ()), range(4))) == [""] * 4
+    assert most == [1]

@@ -1,5 +1,8 @@
 """What `./eyas test` runs, and what it says of what it leaves out."""
 
+import json
+from pathlib import Path
+
 import pytest
 from invoke import Context
 
@@ -27,12 +30,22 @@ def test_quick_says_what_it_left_out(steps: list[list[str]], capsys: pytest.Capt
     assert "left out: tests that start processes, lab hosts or the engine" in capsys.readouterr().out
 
 
-def test_what_failed_in_the_lab_runs_again_alone(
-    steps: list[list[str]], capsys: pytest.CaptureFixture[str]
+def test_a_file_with_a_failure_runs_again_whole(
+    steps: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    failed = tmp_path / "lastfailed"
+    failed.write_text(
+        json.dumps(
+            dict.fromkeys(("tests/test_project.py::a", "tests/test_project.py::b", "tests/gone.py"), True)
+        )
+    )
+    monkeypatch.setattr(project, "LAST_FAILED", failed)
     project.test.body(Context(), again=True)
-    assert steps == [project.UNIT_TESTS, *project.LAB_TESTS, project.FAILED_TESTS]
-    assert "-n" not in project.FAILED_TESTS
+    again = ["pytest", "-q", "tests/test_project.py", "-m", f"not ({project.UNIT}) and not long"]
+    assert steps == [project.UNIT_TESTS, *project.LAB_TESTS, again]
     assert "are skipped: it needs root" in capsys.readouterr().out
 
 

@@ -1,9 +1,13 @@
 """What is asked for of a long flat module: compiling all of pynvml costs a host more than the whole look."""
 
 import ast
+import threading
 from collections.abc import Iterable
 
 __all__ = ["pruned"]
+
+#: CPython before 3.12 keeps the depth of its tree builder per process: two threads at once get a SystemError.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def pruned(source: str, roots: Iterable[str], prefixes: tuple[str, ...] = ()) -> str:
@@ -12,7 +16,8 @@ def pruned(source: str, roots: Iterable[str], prefixes: tuple[str, ...] = ()) ->
     What comes before the first statement (a licence) stays, so do imports and bare statements. ``prefixes``:
     names that the module finds by ``dir()``. Line for line: the text that is left is the author's own.
     """
-    body = ast.parse(source).body
+    with _ONE_AT_A_TIME:
+        body = ast.parse(source).body
     parts: dict[str, list[ast.stmt]] = {}
     kept: list[ast.stmt] = []
     for node in body:

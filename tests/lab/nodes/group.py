@@ -51,6 +51,11 @@ class GroupFleet(Fleet):
     def journal(self, name: str) -> str:
         return self.sh("journalctl -q --no-pager -b -u eyas-fl.service -n 60 -o short-iso", name, check=False)
 
+    def waits(self, name: str, rank: int) -> bool:
+        """Whether the host waits for ``rank`` now: it said so after the last time it lost it."""
+        told = self.journal(name)
+        return told.rfind(f"waiting for rank {rank} (") > told.rfind(f"the group lost rank {rank} (")
+
     def until(self, true: Callable[[], Any], *, within: float, what: str) -> float:
         """Seconds it took; the journals of both hosts when it does not come true."""
         began = time.monotonic()

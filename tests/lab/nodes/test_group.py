@@ -41,9 +41,8 @@ def test_a_killed_rank_takes_the_group_down_and_back(group: GroupFleet, name: st
 
 def test_a_stopped_rank_holds_the_group_until_it_is_started(group: GroupFleet) -> None:
     group.sh("systemctl stop eyas-fl.service", HOSTS[1])
-    group.until(
-        lambda: "waiting for rank 1 (gpu02" in group.journal(HOSTS[0]), within=15, what="rank 0 waits"
-    )
+    group.gone(within=15)
+    group.until(lambda: group.waits(HOSTS[0], 1), within=15, what="rank 0 waits")
     report = group.doctor()
     assert slugs(report)[0] in {"rank-absent", "service-not-running"}, report["verdict"]
     assert HOSTS[1] in json.dumps(report["findings"])
@@ -103,9 +102,7 @@ def test_a_reboot_and_a_lost_head(group: GroupFleet) -> None:
     group.back("one")
     group.lab.fault(HOSTS[0], "power-off")
     group.gone(within=40)
-    group.until(
-        lambda: "waiting for rank 0 (gpu01" in group.journal(HOSTS[1]), within=40, what="rank 1 waits"
-    )
+    group.until(lambda: group.waits(HOSTS[1], 0), within=40, what="rank 1 waits")
     report = group.doctor()
     assert slugs(report)[0].startswith("rank-"), report["verdict"]
     group.lab.heal(HOSTS[0])

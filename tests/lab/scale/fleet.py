@@ -14,10 +14,13 @@ from inventory.hosts import load_inventory
 from tests.lab.hosts import Lab
 from tests.lab.scale.job import FORKS, clean, eyas, floor
 from tests.lab.scale.meter import Cost, here, measured
+from tests.lab.scale.others import ToolFailed, versions
 from tests.lab.scale.others import others as other_tools
-from tests.lab.scale.others import versions
 
 __all__ = ["small_job", "table"]
+
+#: Round -> what a run cost; a round that the tool failed is missing.
+Rounds = dict[int, Cost]
 
 
 def small_job(lab: Lab, *, rounds: int, others: bool, say: Callable[[str], None]) -> dict[str, Any]:
@@ -29,20 +32,24 @@ def small_job(lab: Lab, *, rounds: int, others: bool, say: Callable[[str], None]
     }
     if others:
         tools |= other_tools(lab)
-    first: dict[str, Cost] = {}
-    again: dict[str, list[Cost]] = {name: [] for name in tools}
-    for name, run in tools.items():
-        clean(lab, hosts)
-        first[name], _ = measured(lab, run)
-        say(f"{name}: first run {first[name].seconds:.2f} s")
-    for number in range(1, rounds + 1):
+    runs: dict[str, Rounds] = {name: {} for name in tools}
+    failed: dict[str, list[str]] = {name: [] for name in tools}
+    for number in range(rounds + 1):
         for name, run in tools.items():
-            cost, made = measured(lab, run)
-            if made:
+            if not number:
+                clean(lab, hosts)
+            try:
+                cost, made = measured(lab, run)
+            except ToolFailed as e:
+                failed[name].append(str(e))
+                say(f"{name}: {'no change' if number else 'first run'}: {e}")
+                continue
+            if number and made:
                 raise RuntimeError(f"{name}: the run without a change made {made} changes")
-            again[name].append(cost)
-            say(f"{name}: no change, round {number}: {cost.seconds:.2f} s, {cost.cpu_s:.2f} s of CPU")
-    rows = [_row(name, first[name], again) for name in tools]
+            runs[name][number] = cost
+            what = f"no change, round {number}" if number else "first run"
+            say(f"{name}: {what}: {cost.seconds:.2f} s, {cost.cpu_s:.2f} s of CPU")
+    rows = [_row(name, runs, failed[name]) for name in tools]
     return {
         "schema": 1,
         "hosts": len(hosts),
@@ -53,24 +60,27 @@ def small_job(lab: Lab, *, rounds: int, others: bool, say: Callable[[str], None]
     }
 
 
-def _row(name: str, first: Cost, again: dict[str, list[Cost]]) -> dict[str, Any]:
-    mine, floors, ours = again[name], again["floor"], again["eyas"]
+def _row(name: str, runs: dict[str, Rounds], failed: list[str]) -> dict[str, Any]:
+    mine, floors, ours = runs[name], runs["floor"], runs["eyas"]
+    again = [cost for number, cost in mine.items() if number]
     return {
         "tool": name,
-        "first": first.as_dict(),
-        "again": [c.as_dict() for c in mine],
-        "again_s": round(min(c.seconds for c in mine), 3),
-        "again_cpu_s": round(min(c.cpu_s for c in mine), 3),
+        "failed": failed,
+        "first": mine[0].as_dict() if 0 in mine else None,
+        "again": [c.as_dict() for c in again],
+        "again_s": round(min(c.seconds for c in again), 3) if again else None,
+        "again_cpu_s": round(min(c.cpu_s for c in again), 3) if again else None,
         "times_the_floor": _ratio(mine, floors, "seconds"),
         "cpu_times_the_floor": _ratio(mine, floors, "cpu_s"),
         "times_eyas": _ratio(mine, ours, "seconds"),
     }
 
 
-def _ratio(mine: list[Cost], other: list[Cost], what: str) -> float:
-    pairs = zip(mine, other, strict=True)
-    ratios: list[float] = [getattr(a, what) / getattr(b, what) for a, b in pairs]
-    return round(statistics.median(ratios), 2)
+def _ratio(mine: Rounds, other: Rounds, what: str) -> float | None:
+    """The median of the rounds that both ended well; None where there is no such round."""
+    both = [n for n in mine if n and n in other]
+    ratios: list[float] = [getattr(mine[n], what) / getattr(other[n], what) for n in both]
+    return round(statistics.median(ratios), 2) if ratios else None
 
 
 def table(found: dict[str, Any]) -> str:
@@ -82,5 +92,8 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _line(r: dict[str, Any]) -> str:
+    if not r["again"] or not r["first"]:
+        return f"{r['tool']:<16} failed: {r['failed'][0]}"
     times = f"{r['first']['seconds']:>8.2f} s {r['again_s']:>8.2f} s {r['again_cpu_s']:>6.2f} s"
-    return f"{r['tool']:<16} {times} {r['times_the_floor']:>8} {r['times_eyas']:>7}"
+    note = f"  failed {len(r['failed'])} times" if r["failed"] else ""
+    return f"{r['tool']:<16} {times} {r['times_the_floor']!s:>8} {r['times_eyas']!s:>7}{note}"

@@ -14,7 +14,7 @@ from tests.lab.hosts import Lab
 from tests.lab.needs import cache_dir
 from tests.lab.scale.job import CONFIG, CONFIG_TEXT, FOLDER, FORKS, UNIT, UNIT_TEXT
 
-__all__ = ["others", "versions"]
+__all__ = ["ToolFailed", "others", "versions"]
 
 PACKAGES = ("ansible-core", "mitogen", "pyinfra")
 PLAYBOOK = [
@@ -44,6 +44,10 @@ systemd.service("eyas-bench.service", running=True, enabled=True, _sudo=True)
 """
 
 
+class ToolFailed(Exception):
+    """Another tool's run ended badly: a result of the comparison, never its end."""
+
+
 def others(lab: Lab) -> dict[str, Callable[[], object]]:
     """ansible-core (pipelining, its masters kept from run to run), the same with mitogen, pyinfra."""
     home = _home()
@@ -52,7 +56,16 @@ def others(lab: Lab) -> dict[str, Callable[[], object]]:
         _run([str(home / "venv/bin/python"), "-m", "pip", "install", "-q", *PACKAGES], home)
     _write_job(lab, home)
     tools = home / "venv/bin"
-    ansible = [str(tools / "ansible-playbook"), "-i", str(lab.inventory), "-f", str(FORKS), "job.json"]
+    ansible = [
+        str(tools / "ansible-playbook"),
+        "-i",
+        str(lab.inventory),
+        "-f",
+        str(FORKS),
+        "-T",
+        "60",
+        "job.json",
+    ]
     pyinfra = [str(tools / "pyinfra"), "-y", "--parallel", str(FORKS), "hosts.py", "job.py"]
     plugins = next(home.glob("venv/lib/*/site-packages/ansible_mitogen/plugins/strategy"))
     mitogen = {"ANSIBLE_STRATEGY": "mitogen_linear", "ANSIBLE_STRATEGY_PLUGINS": str(plugins)}
@@ -105,4 +118,4 @@ def _run(argv: list[str], folder: Path, **env: str) -> None:
     )
     if done.returncode:
         sys.stderr.write(f"{shlex.join(argv)}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}\n")
-        raise RuntimeError(f"{Path(argv[0]).name} ended with {done.returncode}")
+        raise ToolFailed(f"{Path(argv[0]).name} ended with {done.returncode}")
