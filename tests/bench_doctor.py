@@ -25,6 +25,7 @@ REAL = Path(__file__).resolve().parent / "cases" / "real"
 MEBIBYTE = 1 << 20
 #: The promises: seconds for 1 MiB of journal, MiB of memory for anything, growth of cost from 10 to 50 MiB.
 JOURNAL_S, PEAK_MIB, GROWTH = 0.5, 200, 6.5
+PROGRESS = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,19 @@ def logs(large: int) -> Iterator[tuple[str, int, Iterator[bytes]]]:
         yield "large journal", large, repeated("h200-q32-base", large)
 
 
+class Told(Blocks):
+    """Blocks of a file, with a line on standard error every PROGRESS bytes."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        done, began = 0, time.process_time()
+        for block in super().__iter__():
+            yield block
+            done += len(block)
+            if done % PROGRESS < len(block):
+                spent = time.process_time() - began
+                print(f"  {done >> 20:6} MiB after {spent:.0f} s CPU", file=sys.stderr, flush=True)
+
+
 def child(path: str) -> None:
     """In a process of its own: read one file, print what it cost."""
     diagnose(Inputs(log=[b"warm up\n"]))
@@ -70,7 +84,7 @@ def child(path: str) -> None:
     told = []
     for _ in range(3 if Path(path).stat().st_size <= MEBIBYTE else 1):
         wall, cpu = time.perf_counter(), time.process_time()
-        diagnose(Inputs(log=Blocks(path)))
+        diagnose(Inputs(log=Told(path)))
         told.append([time.process_time() - cpu, time.perf_counter() - wall])
     print(json.dumps([*min(told), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, idle]))
 
@@ -81,7 +95,7 @@ def measure(name: str, blocks: Iterator[bytes], folder: Path) -> Run:
         for block in blocks:
             file.write(block)
     argv = [sys.executable, "-m", "tests.bench_doctor", "--child", str(path)]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
     size = path.stat().st_size / MEBIBYTE
     path.unlink()
     return Run(name, size, *json.loads(done.stdout))
