@@ -32,7 +32,8 @@ from provision.proof import baseline_key, record_proof
 from provision.release import plan_release, secret_digest
 from provision.service import ServiceState, plan_switch, prove
 from provision.shell import Session, Shell
-from provision.want import Sources, Want, complete_envs, complete_weights, want_for
+from provision.sources import Sources
+from provision.want import Want, complete_envs, complete_weights, want_for
 from provision.weights import plan_weights
 
 __all__ = ["HostReport", "Options", "plan_changes", "provision_host"]

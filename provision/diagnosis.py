@@ -10,7 +10,6 @@ from pathlib import Path
 from checks.doctor.bundle import write_bundle
 from checks.doctor.cli import show_report
 from checks.doctor.diagnose import diagnose
-from checks.doctor.junit import write_junit
 from checks.doctor.merge import merge, titled, with_host_rules
 from checks.doctor.model import Inputs, Report
 from checks.doctor.report import combine, exit_code
@@ -23,7 +22,7 @@ from provision.looking import Sight, gather, host_rules, look
 from provision.nodes.diagnosis import group_reports
 from provision.run import Flags, connector
 from provision.shell import Shell
-from provision.want import Sources
+from provision.sources import Sources
 
 __all__ = ["Connect", "Diagnosed", "diagnose_host", "diagnose_hosts", "reported"]
 
@@ -76,6 +75,8 @@ def diagnose_hosts(
     for one in found if save else ():
         _save(one, Path(save))
     if junit:
+        from checks.doctor.junit import write_junit  # noqa: PLC0415 - xml is asked for seldom
+
         write_junit(Path(junit), {d.host.name: d.report for d in found})
     if fix:
         from provision.mend import mend_hosts  # noqa: PLC0415 - only --fix changes anything

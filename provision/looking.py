@@ -1,12 +1,12 @@
 """Everything a diagnosis reads of a live host: probe, journals, unit texts, /health, /metrics, drift."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from checks.doctor.diagnose import diagnose
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs
 from checks.facts import HostFacts
@@ -14,17 +14,17 @@ from checks.outcome import Evidence, Finding, Outcome, Severity
 from checks.outcome import look as look_at
 from checks.preconditions import Want as HostWant
 from checks.preconditions import run_preconditions
+from checks.preconditions.fit import floors_of
 from inventory.catalogue import load_catalogue
 from inventory.errors import EyasError, HostUnreachable
 from inventory.model import Deployment
 from provision import layout
-from provision.converge import Options, plan_changes
 from provision.explain import named
 from provision.observe import probe
 from provision.programs import program
 from provision.replan import replanner
 from provision.shell import Shell
-from provision.want import Sources, floors_of, want_for
+from provision.sources import Sources
 
 __all__ = ["Drift", "Seen", "Sight", "gather", "host_rules", "look"]
 
@@ -32,8 +32,6 @@ __all__ = ["Drift", "Seen", "Sight", "gather", "host_rules", "look"]
 LINES = 5000
 _MARKER = "@eyas-look"
 _LOOK_S = 25
-#: What would change is asked of the hub; a diagnosis doesn't wait longer for it.
-_DRIFT_S = 5.0
 
 Node = Mapping[str, Any]
 
@@ -90,20 +88,32 @@ def look(shell: Shell, deployment: Deployment | None, sources: Sources, *, only:
     """
     names = [deployment.name] if deployment else []
     unit = f"{layout.unit_name(deployment.name)}.service" if deployment and only else ""
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with ThreadPoolExecutor(max_workers=2) as pool:
         read = pool.submit(_read, shell, [unit] if unit else [])
+        ready = pool.submit(_get_ready, drift=bool(deployment))
         facts = probe(shell, names)
         try:
             told, blind = read.result(), ""
         except EyasError as e:
             told, blind = {"units": {}}, e.message
-    drift = (
-        _drift(shell, deployment, facts, sources) if deployment else Drift(unseen="no deployment is named")
-    )
+        ready.result()
+    drift = Drift(unseen="no deployment is named")
+    if deployment:
+        from provision.pending import drift_of  # noqa: PLC0415 - see there
+
+        drift = drift_of(shell.host, deployment, facts, sources)
     other = Drift(unseen="another deployment is meant") if names else drift
     ours = {f"{layout.unit_name(name)}.service" for name in names}
     seen = tuple(Seen(name, raw, drift if name in ours else other) for name, raw in told["units"].items())
     return Sight(facts, seen, drift, told.get("kernel"), blind)
+
+
+def _get_ready(*, drift: bool) -> None:
+    """While the host answers: what a process's first diagnosis loads and compiles."""
+    diagnose(Inputs(log=[b"\n"], metrics="up 1"))
+    load_catalogue()
+    if drift:
+        pass
 
 
 def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
@@ -117,28 +127,6 @@ def _read(shell: Shell, units: list[str]) -> dict[str, Any]:
         why = got.tail(2) if not marker else f"the answer was cut: {e}"
         raise HostUnreachable(f"journals could not be read: {why}", host=shell.host.name) from e
     return found
-
-
-def _drift(shell: Shell, d: Deployment, facts: HostFacts, sources: Sources) -> Drift:
-    """What `provision` would change, as far as the hub tells within the time there is."""
-    if d.nodes > 1:
-        return Drift(unseen="one host of several: invoke provision --check tells of the group")
-    result: list[Drift] = []
-
-    def ask() -> None:
-        try:
-            want = want_for(shell.host, d, facts, sources, lambda _: None)
-            changes = plan_changes(want, facts, Options(check=True, sources=sources), lambda _: None)
-            result.append(Drift(tuple(c.title for c in changes)))
-        except EyasError as e:
-            result.append(Drift(unseen=f"the deployment could not be resolved: {e.message}", cause=e.cause))
-        except Exception as e:  # noqa: BLE001 - what would change is a side view; a bug there hides nothing else
-            result.append(Drift(unseen=f"{type(e).__name__}: {e}"))
-
-    worker = threading.Thread(target=ask, daemon=True)
-    worker.start()
-    worker.join(_DRIFT_S)
-    return result[0] if result else Drift(unseen=f"the hub did not answer within {_DRIFT_S:g} s")
 
 
 # ---- as a diagnosis takes it

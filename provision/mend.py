@@ -26,7 +26,7 @@ from provision.explain import explain
 from provision.localfile import replace_text
 from provision.remedy import Remedy, host_remedy, remedy_for
 from provision.report import Progress
-from provision.want import Sources
+from provision.sources import Sources
 
 __all__ = ["mend_hosts"]
 

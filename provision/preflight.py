@@ -15,7 +15,8 @@ from checks.planner.shapes import shape_of
 from checks.rule import code_of
 from inventory.errors import EyasError
 from inventory.model import Deployment
-from provision.want import Sources, Want
+from provision.sources import Sources
+from provision.want import Want
 
 __all__ = ["preflight"]
 

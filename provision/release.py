@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 from inventory.model import Deployment
 from provision import layout
 from provision.change import Change
@@ -141,6 +139,8 @@ def _hang_s(d: Deployment) -> int:
 
 
 def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
+    import jinja2  # noqa: PLC0415 - dear, and only what makes a release needs it
+
     engine = jinja2.Environment(  # noqa: S701 - unit files, not HTML
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )

@@ -7,8 +7,6 @@ from typing import Any
 from checks.doctor.model import Replan
 from checks.facts import HostFacts
 from checks.outcome import Fix
-from checks.planner.advice import advise
-from checks.planner.deployment import gpus_of, scenario_of
 from inventory.errors import EyasError
 from inventory.model import Deployment, Draft, ModelRef
 
@@ -40,6 +38,9 @@ def replanner(release: Mapping[str, Any], configs: Mapping[str, Any], facts: Hos
     def replan(slug: str, _values: Mapping[str, Any]) -> Iterable[Fix]:
         if slug not in SIZES:
             return []
+        from checks.planner.advice import advise  # noqa: PLC0415 - few causes need the planner
+        from checks.planner.deployment import gpus_of, scenario_of  # noqa: PLC0415
+
         try:
             scenario = scenario_of(deployment_of(release), target, draft, gpus_of(facts))
             found = advise(scenario, limit=_MOST)

@@ -27,8 +27,8 @@ from provision.observe import probe
 from provision.replan import Config, deployment_of, model_config
 from provision.review import history_of
 from provision.run import Flags, connector
+from provision.sources import Sources
 from provision.status import idle_row, row_of
-from provision.want import Sources
 
 __all__ = ["gather_live", "plan_of", "report"]
 

@@ -66,7 +66,7 @@ def provision(hosts: Sequence[Host], deployment: str | None, flags: Flags) -> in
     from provision.nodes.roster import groups_of  # noqa: PLC0415
     from provision.preflight import preflight  # noqa: PLC0415
     from provision.report import Progress, exit_code, show_reports  # noqa: PLC0415
-    from provision.want import Sources  # noqa: PLC0415
+    from provision.sources import Sources  # noqa: PLC0415
 
     wanted = {h.name: deployment_for(h, deployment) for h in hosts}
     sources = Sources(wheelhouse=Path(flags.wheelhouse).expanduser() if flags.wheelhouse else None)

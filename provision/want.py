@@ -10,24 +10,24 @@ from typing import Any
 
 from checks.facts import HostFacts
 from checks.nodes.fabric import Seat
-from checks.preconditions import Floors
 from checks.preconditions import Want as HostWant
+from checks.preconditions.fit import floors_of
 from inventory.catalogue import EngineRelease, load_catalogue
 from inventory.command import render, render_env
 from inventory.errors import CheckRefused, UsageError
 from inventory.locks import WheelLock, find_lock, lock_for, read_lock
-from inventory.model import Deployment, Device, Host
+from inventory.model import Deployment, Host
 from inventory.ray import ray_argv, ray_environment
 from inventory.resolve import resolve_version
 from inventory.roles import Node, distribution
 from provision import layout
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
-from provision.secrets import Secrets
+from provision.sources import Sources
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import wheelhouse_of
 
-__all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
+__all__ = ["Sources", "Want", "lacking", "want_for"]
 
 #: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
 INSTALLED_PER_WHEEL_BYTE = 3.6
@@ -36,15 +36,6 @@ WHEELS_BYTES = {"cuda": 9_000_000_000, "cpu": 650_000_000}
 
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass
-class Sources:
-    """Where things come from, for one command line."""
-
-    secrets: Secrets = field(default_factory=Secrets)
-    endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
-    wheelhouse: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -292,22 +283,6 @@ def _host_want(
         disk={layout.ROOT: {"wheels": wheels} if wheels else {}, layout.STATE: weights},
         weights_bytes=sum(m.total_bytes for m in manifests.values()),
         tools=("rsync",) if d.wheels_from == "push" or d.weights_from == "push" else (),
-    )
-
-
-def floors_of(engine: EngineRelease, device: Device) -> Floors:
-    """What the wheels of this engine release run on, by the device they are built for."""
-    stack, cpu = engine.stack, engine.cpu
-    cuda = device == "cuda"
-    return Floors(
-        engine=engine.engine,
-        version=engine.version,
-        torch=stack.torch,
-        cuda=stack.cuda if cuda else "",
-        driver=stack.driver_floor if cuda else "",
-        python=str(stack.python if cuda or cpu is None else cpu.python),
-        glibc=stack.glibc if cuda or cpu is None else cpu.glibc,
-        compute_capability=stack.compute_capability if cuda else None,
     )
 
 

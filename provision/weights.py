@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import requests
-
-from checks.modelmeta import load_model_meta
 from inventory.errors import ChangeFailed, CheckRefused, InventoryError
 from inventory.model import ModelRef
 from provision import layout
@@ -129,6 +126,10 @@ def _local(ref: ModelRef, folder: Path) -> Manifest:
 
 def _mirror(ref: ModelRef) -> Manifest:
     """A plain web server: sizes are asked for; hashes stand in its SHA256SUMS, or nothing is proven."""
+    import requests  # noqa: PLC0415 - dear, and few deployments have a mirror
+
+    from checks.modelmeta import load_model_meta  # noqa: PLC0415 - the same
+
     assert ref.url is not None
     found = load_model_meta(ref, tokenizer=False).files
     try:

@@ -19,11 +19,11 @@ from checks.facts import HostFacts
 from checks.outcome import Severity
 from inventory.errors import CheckRefused, HostUnreachable
 from inventory.model import Deployment, Host, ModelRef
-from provision import looking, observe
+from provision import looking, observe, pending
 from provision.diagnosis import Connect, diagnose_host, diagnose_hosts
 from provision.run import Flags
 from provision.shell import Result
-from provision.want import Sources
+from provision.sources import Sources
 
 RECORDED = Path(__file__).resolve().parent / "hosts" / "h200x2-580.json"
 UNIT = "eyas-demo.service"
@@ -197,7 +197,7 @@ def test_a_refused_token_is_an_error_where_nothing_serves(
     def refused(*_: Any) -> Any:
         raise CheckRefused("x/y@main: Invalid credentials", cause="hf-unauthorized", hint="a new token")
 
-    monkeypatch.setattr(looking, "want_for", refused)
+    monkeypatch.setattr(pending, "want_for", refused)
     box = Box("gpu01", START + READY if active else "", active)
     hosts, connect = opener(box)
     demo = Deployment(name="demo", engine="vllm", target=ModelRef(repo="x/y"))

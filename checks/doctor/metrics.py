@@ -5,8 +5,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 __all__ = ["Metrics", "Pair", "parse_metrics"]
 
 _RATE = re.compile(r"accept\w*[ _.-]?rate|rate[ _.-]?accept|acceptance(?:_ratio)?$|accept\w*_(?:by|per|at)_")
@@ -66,6 +64,9 @@ def parse_metrics(text: str) -> Metrics:
 
 
 def _from_page(text: str) -> Metrics:
+    # Its package brings a web server along: more than all of the doctor's own modules cost.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
     totals: dict[str, float] = {}
     for family in text_string_to_metric_families(text + "\n"):
         for sample in family.samples:

@@ -10,16 +10,16 @@ __all__ = ["floors_of", "host_floors"]
 
 
 def floors_of(release: EngineRelease, device: Device = "cuda") -> Floors:
-    """What the wheels of a release run on."""
-    if device == "cpu" and release.cpu:
-        cpu = release.cpu
-        return Floors(
-            release.engine, release.version, cpu.torch, "", python=str(cpu.python), glibc=str(cpu.glibc)
+    """What the wheels of a release run on; those for the CPU ask nothing of a driver or a card."""
+    stack, cpu = release.stack, release.cpu
+    name = release.engine, release.version
+    if device == "cpu":
+        torch, python, glibc = (
+            (cpu.torch, cpu.python, cpu.glibc) if cpu else (stack.torch, stack.python, stack.glibc)
         )
-    stack = release.stack
+        return Floors(*name, torch, python=str(python), glibc=glibc)
     return Floors(
-        release.engine,
-        release.version,
+        *name,
         stack.torch,
         stack.cuda,
         stack.driver_floor,

@@ -33,7 +33,7 @@ from provision.preflight import preflight
 from provision.report import Progress
 from provision.run import Flags, confirmer, connector
 from provision.shell import Shell
-from provision.want import Sources
+from provision.sources import Sources
 
 __all__ = ["Words", "bench_hosts", "parse"]
 

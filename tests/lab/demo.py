@@ -18,8 +18,8 @@ from inventory.hosts import load_inventory
 from inventory.model import Deployment, Draft, ModelRef
 from provision import converge, layout
 from provision.converge import HostReport
+from provision.sources import Sources
 from provision.ssh import SshOptions, connect
-from provision.want import Sources
 from tests.lab.assets.cache import cache_root
 from tests.lab.hosts import Lab
 from tests.lab.hub import Hub

@@ -19,7 +19,7 @@ from inventory.model import Deployment
 from provision import converge, ssh
 from provision.converge import HostReport, Options
 from provision.journal import Journal
-from provision.want import Sources
+from provision.sources import Sources
 from tests.lab.conftest import MakeLab
 from tests.lab.host import LabHost
 

@@ -11,7 +11,7 @@ from inventory.hosts import load_inventory
 from inventory.model import Deployment, Draft, ModelRef
 from provision import ssh
 from provision.converge import Options, provision_host
-from provision.want import Sources
+from provision.sources import Sources
 from tests.lab.assets.models import OWNER, build_models
 from tests.lab.assets.wheelhouse import build_wheelhouse
 from tests.lab.bench.conftest import Bench

@@ -13,8 +13,8 @@ from inventory.model import Deployment
 from provision import converge
 from provision.diagnosis import Diagnosed, diagnose_host
 from provision.explain import explain
+from provision.sources import Sources
 from provision.ssh import SshOptions, connect
-from provision.want import Sources
 from tests.lab import demo
 from tests.lab.doctor.faults import Box
 from tests.lab.hosts import Lab

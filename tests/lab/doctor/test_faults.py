@@ -9,8 +9,8 @@ from checks.doctor.report import report_json
 from checks.outcome import Severity
 from inventory.hosts import load_inventory
 from provision.diagnosis import Diagnosed, diagnose_host
+from provision.sources import Sources
 from provision.ssh import SshOptions, connect
-from provision.want import Sources
 from tests.lab.doctor.conftest import Ward
 from tests.lab.doctor.faults import FAULTS, Box, Fault
 from tests.lab.hosts import Lab

@@ -13,8 +13,8 @@ from inventory.load import load_deployment
 from provision import converge
 from provision.diagnosis import diagnose_hosts
 from provision.run import Flags
+from provision.sources import Sources
 from provision.ssh import SshOptions, connect
-from provision.want import Sources
 from tests.lab import demo
 from tests.lab.doctor.conftest import quiet, small_model
 from tests.lab.doctor.faults import Box

@@ -23,7 +23,7 @@ from provision.diagnosis import diagnose_host, reported
 from provision.journal import Journal
 from provision.nodes.converge import provision_group
 from provision.nodes.roster import groups_of
-from provision.want import Sources
+from provision.sources import Sources
 from tests.lab.assets.cache import cache_root
 from tests.lab.assets.models import OWNER, build_models
 from tests.lab.assets.wheelhouse import build_wheelhouse

@@ -20,7 +20,7 @@ from inventory.model import Deployment, Draft, Host, ModelRef
 from provision import ssh
 from provision.converge import HostReport, Options, provision_host
 from provision.journal import Journal
-from provision.want import Sources
+from provision.sources import Sources
 from tests.lab.engine.build import Standin, build_standin_wheelhouse
 from tests.lab.hosts import Lab, LabHost
 from tests.lab.hub import Hub

@@ -235,7 +235,7 @@ def test_pushed_wheels_and_a_tampered_one(stage: Stage, tmp_path: Path) -> None:
         (house / wheel.name).write_bytes(wheel.read_bytes())
     write_wheel(house, "torch", stage.standin.lock.packages["torch"], {"torch/__init__.py": b"evil = 1\n"})
     stage.sh("rm -rf /opt/eyas/envs/*/eyas-proof.json")
-    from provision.want import Sources
+    from provision.sources import Sources
 
     report = stage.run(d, sources=Sources(wheelhouse=house))
     assert report.exit_code == 5
