@@ -30,8 +30,9 @@ BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
 #: Lines that one message may have been wrapped onto besides its first.
 WRAPPED = 2
-#: An anchor's words are looked for in the window's vocabulary first: that is some 50 times smaller.
+#: In a large window an anchor's longest word is looked for in the vocabulary first, some 50 times smaller.
 _WORD = re.compile(r"[a-z_]{3,64}")
+SMALL_WINDOW = 16_000
 _DIGITS = {ord(c): None for c in "0123456789"}
 #: Text with shorter lines than these, on average, is not worth the sorting.
 SHORT_LINES = 16
@@ -90,21 +91,22 @@ def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
 
 @dataclass(frozen=True)
 class _Index:
-    """Anchor -> the signatures it may start; its words; itself without digits."""
+    """Anchor -> the signatures it may start; an anchor's longest word ("" for none) -> such anchors, each
+    with itself without digits.
+    """
 
     by_anchor: dict[str, list[Signature]]
-    words: dict[str, tuple[str, ...]]
-    blurred: dict[str, str]
+    by_word: dict[str, list[tuple[str, str]]]
 
-
-@lru_cache(maxsize=4)
-def _index(signatures: tuple[Signature, ...]) -> _Index:
-    by_anchor: dict[str, list[Signature]] = {}
-    for sig in signatures:
-        for anchor in sig.anchors:
-            by_anchor.setdefault(anchor, []).append(sig)
-    words = {a: tuple(sorted(_WORD.findall(a), key=len, reverse=True)) for a in by_anchor}
-    return _Index(by_anchor, words, {a: a.translate(_DIGITS) for a in by_anchor})
+    def present(self, low: str, flat: str) -> list[str]:
+        """The anchors that ``flat`` holds: ``low``, lower case, with its line ends as spaces."""
+        if len(flat) < SMALL_WINDOW:
+            return [a for a in self.by_anchor if a in flat]
+        digest = _digest(low)
+        words = "\n".join(set(_WORD.findall(digest)))
+        likely = (pair for word, of in self.by_word.items() if word in words for pair in of)
+        found = {a for a, blurred in likely if blurred in digest and (a == blurred or a in flat)}
+        return [a for a in self.by_anchor if a in found]
 
 
 def _digest(low: str) -> str:
@@ -120,10 +122,22 @@ def _digest(low: str) -> str:
     return data.replace(b"\n", b" ").replace(b"\r", b" ").decode("utf-8", "replace")
 
 
+@lru_cache(maxsize=4)
+def _index(signatures: tuple[Signature, ...]) -> _Index:
+    by_anchor: dict[str, list[Signature]] = {}
+    for sig in signatures:
+        for anchor in sig.anchors:
+            by_anchor.setdefault(anchor, []).append(sig)
+    by_word: dict[str, list[tuple[str, str]]] = {}
+    for anchor in by_anchor:
+        word = max(_WORD.findall(anchor), key=len, default="")
+        by_word.setdefault(word, []).append((anchor, anchor.translate(_DIGITS)))
+    return _Index(by_anchor, by_word)
+
+
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
-        index = _index(signatures)
-        self.by_anchor, self.words, self.blurred = index.by_anchor, index.words, index.blurred
+        self.index = _index(signatures)
         self.view = LogView()
         self.windows = 0
 
@@ -148,8 +162,8 @@ class _Scanner:
     def _window(self, window: Window) -> None:
         low = window.text.lower()
         flat = low.replace("\n", " ").replace("\r", " ")
-        present = self._present(low, flat)
         lines = _Lines(window)
+        present = self.index.present(low, flat)
         middle = self.windows >= FIRST_WINDOWS and not window.last
         self.windows += 1
         budget, least = (MIDDLE_BUDGET, 1) if middle else (BUDGET, PER_ANCHOR[0])
@@ -157,18 +171,10 @@ class _Scanner:
         tried: set[tuple[str, int]] = set()
         for anchor in present:
             for begin, end in _places(flat, anchor, lines, most):
-                for sig in self.by_anchor[anchor]:
+                for sig in self.index.by_anchor[anchor]:
                     if (sig.id, begin) not in tried:
                         tried.add((sig.id, begin))
                         self._try(sig, lines, begin, end)
-
-    def _present(self, low: str, flat: str) -> list[str]:
-        """Every anchor that the text holds."""
-        digest = _digest(low)
-        words = "\n".join(set(_WORD.findall(digest)))
-        likely = (a for a, parts in self.words.items() if all(p in words for p in parts))
-        blurred = self.blurred
-        return [a for a in likely if blurred[a] in digest and (blurred[a] == a or a in flat)]
 
     def _try(self, sig: Signature, lines: "_Lines", begin: int, end: int) -> None:
         found, here = lines.search(sig, begin, end)
