@@ -15,6 +15,7 @@ from checks.outcome import look as look_at
 from checks.preconditions import Want as HostWant
 from checks.preconditions import run_preconditions
 from checks.preconditions.fit import floors_of
+from checks.probe.pack import payload
 from inventory.catalogue import load_catalogue
 from inventory.errors import EyasError, HostUnreachable
 from inventory.model import Deployment
@@ -90,6 +91,7 @@ def look(shell: Shell, deployment: Deployment | None, sources: Sources, *, only:
     unit = f"{layout.unit_name(deployment.name)}.service" if deployment and only else ""
     with ThreadPoolExecutor(max_workers=2) as pool:
         read = pool.submit(_read, shell, [unit] if unit else [])
+        payload()  # packed before that thread competes for the interpreter
         ready = pool.submit(_get_ready, drift=bool(deployment))
         facts = probe(shell, names)
         try:

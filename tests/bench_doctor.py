@@ -1,4 +1,5 @@
 """Measure the doctor: `python -m tests.bench_doctor [--large MEBIBYTES]`. Speed, linear cost, peak memory.
+Or a live host: `python -m tests.bench_doctor --host NAME --inventory FILE`, doctor and facts in turn.
 
 Each log is read by a process of its own from a file, as `invoke doctor --log FILE` does, so that its peak is
 its own. Kinds: a healthy engine's journal, one of failing restarts, and text made to hurt (anchors and
@@ -14,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from checks.doctor import Inputs, catalogue, diagnose
 from checks.doctor.sources import Blocks
 
-REAL = Path(__file__).resolve().parent / "cases" / "real"
+ROOT = Path(__file__).resolve().parent.parent
+REAL = ROOT / "tests" / "cases" / "real"
 MEBIBYTE = 1 << 20
 #: The promises: seconds for 1 MiB of journal, MiB of memory for anything, growth of cost from 10 to 50 MiB.
 JOURNAL_S, PEAK_MIB, GROWTH = 0.5, 200, 6.5
@@ -101,6 +104,40 @@ def measure(name: str, blocks: Iterator[bytes], folder: Path) -> Run:
     return Run(name, size, *json.loads(done.stdout))
 
 
+@dataclass(frozen=True)
+class Live:
+    """Medians of ``invoke TASK --host NAME``: seconds on the clock, CPU seconds of the operator's end."""
+
+    task: str
+    wall_s: float
+    cpu_s: float
+
+
+def live(
+    host: str, inventory: str, rounds: int, between: Callable[[str], None] = lambda _: None
+) -> list[Live]:
+    """`facts` and `doctor` of one host in turn, so that a busy machine disturbs both; one round not counted.
+
+    ``between`` is called with the task's name after each.
+    """
+    told: dict[str, list[tuple[float, float]]] = {"facts": [], "doctor": []}
+    where = ["--host", host, "--inventory", inventory, "--json"]
+    for _ in range(rounds + 1):
+        for task, costs in told.items():
+            wall, before = time.perf_counter(), _children_s()
+            subprocess.run(
+                [sys.executable, "tasks.py", task, *where], cwd=ROOT, stdout=subprocess.PIPE, check=False
+            )
+            costs.append((time.perf_counter() - wall, _children_s() - before))
+            between(task)
+    return [Live(t, *(median(c) for c in zip(*costs[1:], strict=True))) for t, costs in told.items()]
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def broken(runs: list[Run]) -> list[str]:
     """The promises that do not hold."""
     found = [f"{r.name}: {r.cpu_s:.2f} s for 1 MiB" for r in runs if r.mib <= 1 and r.cpu_s > JOURNAL_S]
@@ -116,10 +153,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", type=int, default=0, metavar="MEBIBYTES")
     parser.add_argument("--only", default="", metavar="WORD", help="only logs whose kind has this word")
+    parser.add_argument("--host", default="", help="a live host of --inventory, instead of logs")
+    parser.add_argument("--inventory", default="")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child)
+        return 0
+    if asked.host:
+        for one in live(asked.host, asked.inventory, 5):
+            print(f"{one.task:8} {one.wall_s:6.2f} s  {one.cpu_s:6.2f} s CPU here")
         return 0
     runs = []
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:

@@ -16,7 +16,9 @@ BUS_XIDS = {79}
 APPLICATION_XIDS = {13, 31, 43, 45, 68, 109}
 #: A channel ended with its process: what the other cards of a job say when one of them is lost.
 TORN_DOWN_XIDS = {43, 45}
-HARDWARE_XIDS = MEMORY_XIDS | BUS_XIDS | {62, 74, 119, 120, 143, 145, 149}
+#: NVLink, the card's micro-controllers and its GSP.
+OTHER_XIDS = {61, 62, 74, 119, 120, 143, 145, 149}
+HARDWARE_XIDS = MEMORY_XIDS | BUS_XIDS | OTHER_XIDS
 
 
 def _xids(case: Case) -> Iterator[Candidate]:
@@ -60,6 +62,8 @@ def _by_meaning(
     if numbers & MEMORY_XIDS:
         pci = next((p for n, p in sorted(hard) if n in MEMORY_XIDS and p), "")
         yield "gpu-xid-ecc", 3 if not (hard and soft) else 2, {"pci": pci} if pci else {}
+    if numbers & OTHER_XIDS:
+        yield "gpu-xid-other", 2, {}
 
 
 def _apart(hard: set[tuple[int, str]]) -> bool:

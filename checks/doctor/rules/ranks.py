@@ -122,7 +122,8 @@ def _nccl_system(case: Case) -> Iterator[Candidate]:
             hit.start,
         )
         return
-    remote = case.said(r"nodes|multi-?node|ray|nnodes|ib\b|infiniband|roce|interface|firewall")
+    named = any("net/" in line.text.lower() for line in hit.after[:3])  # what NCCL calls its last error
+    remote = named or case.said(r"nodes|multi-?node|ray|nnodes|ib\b|infiniband|roce|interface|firewall")
     yield Candidate(
         "tp-nccl-network" if remote else "shm-too-small", 2, case.evidence(hit), {}, hit.line, hit.start
     )
