@@ -1,4 +1,15 @@
-"""What is broken on the lab host, how, and the cause the doctor must name first."""
+"""What is broken on the lab host, how, and the cause the doctor must name first.
+
+Real, by the kernel, systemd or the disk: port, shard, cache, ProtectHome, start time-out, stop, disk full,
+shared memory, the host's memory; the dead worker is a process of the stand-in that ends. The others are
+spoken, and why:
+
+- out of memory by phase, "KV cache too small", memory held by another, old driver: the cards are simulated
+  below NVML and the stand-in allocates nothing, so it says what vLLM says, on a host whose probe agrees.
+- hang, few guesses accepted: no engine of the lab does either when told to; the stand-in's file makes it.
+- release.json is edited (ranks, home, shared memory, time-outs) where `provision` refuses the deployment, or
+  would take a start of its own to the same state; what it refuses is in test_starts, by the real command.
+"""
 
 import json
 import time
