@@ -2,6 +2,7 @@
 
 import ast
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,10 +16,18 @@ SSH = {"fabric", "invoke", "paramiko"}
 SSH_MODULES = {Path("provision/ssh.py"), Path("provision/hostkeys.py")}
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement in a module, however deep; what is inside expressions imports nothing."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
+
+
 @functools.cache
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {a.name.split(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
