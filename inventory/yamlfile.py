@@ -96,7 +96,7 @@ def _composed(text: str) -> Node | None:
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-#: A deployment is read again for each host of a fleet, and parsing is nearly all of that. Nodes are only read.
+#: A deployment is read again for each host of a fleet; parsing is nearly all of that. Nodes are only read.
 _remembered = lru_cache(maxsize=32)(_composed)
 
 
