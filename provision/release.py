@@ -8,7 +8,8 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from inventory.model import Deployment
 from provision import layout
@@ -16,6 +17,9 @@ from provision.change import Change
 from provision.programs import FOLDER, program
 from provision.shell import Shell
 from provision.unitcheck import check_units
+
+if TYPE_CHECKING:
+    import jinja2
 
 __all__ = ["ReleaseWant", "Served", "make_release", "plan_release", "secret_digest"]
 
@@ -138,12 +142,18 @@ def _hang_s(d: Deployment) -> int:
     return max(15 if d.device == "cpu" else 60, longest // 1000)
 
 
-def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
+@cache
+def _templates() -> "jinja2.Environment":
+    """Compiled once, not for each host."""
     import jinja2  # noqa: PLC0415 - dear, and only what makes a release needs it
 
-    engine = jinja2.Environment(  # noqa: S701 - unit files, not HTML
+    return jinja2.Environment(  # noqa: S701 - unit files, not HTML
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
+
+
+def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
+    engine = _templates()
     unit = layout.unit_name(d.name)
     words = {
         "name": d.name,

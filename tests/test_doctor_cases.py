@@ -282,11 +282,11 @@ def test_real_log(path: Path) -> None:
 
 def test_healthy_logs_stay_clean_in_other_clothes() -> None:
     expected = tomllib.loads((CASES / "real" / "expected.toml").read_text())
-    for path in real_logs():
-        if path.stem not in expected:
-            for name in ("journal", "kubernetes", "docker-json"):
-                report = diagnose(Inputs(log=[DRESSES[name](path.read_text()).encode()]))
-                assert not report.errors, (path.stem, name, report.verdict)
+    healthy = [path for path in real_logs() if path.stem not in expected]
+    for number, path in enumerate(healthy):
+        name = ("journal", "kubernetes", "docker-json")[number % 3]
+        report = diagnose(Inputs(log=[DRESSES[name](path.read_text()).encode()]))
+        assert not report.errors, (path.stem, name, report.verdict)
 
 
 def test_causes_of_real_failures_come_with_numbers() -> None:
