@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checks.facts import HostFacts, Missing
+from checks.nodes.traffic import speed
 from inventory.errors import CheckRefused
 from inventory.model import Deployment
 from inventory.roles import Node
@@ -131,4 +132,4 @@ def _list(ports: Sequence[_Port]) -> str:
 
 
 def _rate(mbit: int) -> str:
-    return f"{mbit / 1000:g} Gbit/s" if mbit else "speed unknown"
+    return speed(mbit) if mbit else "speed unknown"

@@ -12,7 +12,7 @@ from checks.outcome import Evidence, Finding, Fix, Severity
 from checks.planner.shapes import Shape
 from checks.rule import code_of
 
-__all__ = ["Traffic", "traffic", "warn"]
+__all__ = ["Traffic", "speed", "traffic", "warn"]
 
 #: Of a link's rate what small messages get at best; a bound to reason with, not a measurement.
 EFFICIENCY = 0.8
@@ -29,6 +29,10 @@ class Traffic:
     def ms_per_token(self, mbit: float) -> float:
         """On the wire alone, without any latency, for one sequence."""
         return self.bytes_per_token * 8 / (mbit * 1e6 * EFFICIENCY) * 1000
+
+
+def speed(mbit: float) -> str:
+    return f"{mbit / 1000:.3g} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 
 def traffic(shape: Shape, *, tp: int, pp: int, nodes: int) -> Traffic:
@@ -50,7 +54,7 @@ def warn(
     if not t.tensor_parallel_crosses:
         return
     size = f"{t.bytes_per_token / 1024:,.0f} KiB in {t.messages} all-reduces a token"
-    wire = f": {t.ms_per_token(mbit):.2f} ms a token on the wire at {mbit / 1000:g} Gbit/s" if mbit else ""
+    wire = f": {t.ms_per_token(mbit):.2f} ms a token on the wire at {speed(mbit)}" if mbit else ""
     unknown = "" if mbit else "; the link's speed is not known"
     yield Finding(
         code=code_of("tp-over-network"),
@@ -58,7 +62,7 @@ def warn(
         severity=Severity.WARNING,
         title="tensor parallel crosses the network",
         cause=f"tensor_parallel {tp} over {nodes} hosts sends {size}{wire}{unknown}",
-        evidence=(Evidence(source, f"{mbit:g} Mbit/s" if mbit else "unknown"),),
+        evidence=(Evidence(source, f"{mbit:.0f} Mbit/s" if mbit else "unknown"),),
         fix=_instead(tp, pp, nodes),
         host=host,
     )

@@ -14,6 +14,7 @@ from typing import Any
 from checks.facts import HostFacts
 from checks.nodes.alike import compare
 from checks.nodes.fabric import Seat, seats
+from checks.nodes.traffic import speed
 from checks.outcome import Finding, Severity
 from inventory.errors import ChangeFailed, CheckRefused, EyasError
 from inventory.model import Host
@@ -25,7 +26,7 @@ from provision.nodes.measure import measure_links
 from provision.nodes.ranks import GroupStopped, Rank, Say, connected, each_rank
 from provision.nodes.reach import refuse_unreachable
 from provision.nodes.roster import Group
-from provision.nodes.switch import GroupSwitch
+from provision.nodes.switch import GroupSwitch, Over
 from provision.want import Want, want_for
 
 __all__ = ["as_group", "provision_group", "resolve_group", "seat_group"]
@@ -76,6 +77,7 @@ def _provision(group: Group, ranks: list[Rank], options: Options) -> None:
         each_rank(ranks, lambda r: house.fetched(r.say))
     with contextlib.ExitStack() as stack:
         _take_locks(ranks, stack)
+        each_rank(ranks, lambda r: service.settle(r.shell, r.say))
         _look(ranks, options)
         resolve_group(ranks, seating, options)
         _plan(ranks, options)
@@ -135,6 +137,7 @@ def resolve_group(ranks: list[Rank], seating: tuple[Seat, ...], options: Options
     wants = as_group([r.wanted() for r in ranks])
     for r, w in zip(ranks, wants, strict=True):
         r.want, r.report.release, r.report.notes = w, w.release.id, list(w.notes)
+        _with_speed(r)
 
 
 def as_group(wants: list[Want]) -> list[Want]:
@@ -168,13 +171,18 @@ def _measure(ranks: list[Rank]) -> None:
         culprit = next((r for r in ranks if r.name == e.host), ranks[0])
         _stop(ranks, culprit, e)
         return
-    for name, mbit in found.items():
-        note = f"iperf3 {name} to {ranks[0].name}: {mbit / 1000:.1f} Gbit/s"
-        for r in ranks:
-            r.report.notes.append(note)
     for r in ranks:
-        want = r.wanted()
-        r.want = replace(want, group={**want.group, "measured_mbit": min(found.values())})
+        r.links = found
+        _with_speed(r)
+
+
+def _with_speed(rank: Rank) -> None:
+    """What was measured belongs to every Want that is made after it."""
+    if rank.links:
+        want, slowest = rank.wanted(), min(rank.links.values())
+        rank.want = replace(want, group={**want.group, "measured_mbit": slowest})
+        head = want.group["members"][0]["host"]
+        rank.report.notes += [f"iperf3 {name} to {head}: {speed(m)}" for name, m in rank.links.items()]
 
 
 def _check(rank: Rank, *, foreseen: bool, options: Options) -> None:
@@ -220,13 +228,28 @@ def _apply(ranks: list[Rank], options: Options) -> None:
     if switching:
         ranks[0].say("does every rank reach every other?")
         refuse_unreachable(ranks)
-        together = GroupSwitch([r.name for r in ranks])
-        each_rank(ranks, lambda r: _make(r, [_switch_of(r, together, options)], options))
+        together = _together(ranks)
+        each_rank(
+            ranks, lambda r: _make(r, [_switch_of(r, _former_of(r, ranks), together, options)], options)
+        )
     if switching or proving:
         proof = Change("proof: streamed requests, speed, acceptance", lambda s: _prove(s, ranks))
         _make_one(ranks, ranks[0], proof, options)
     for r in ranks:
         r.report.status = "changed" if r.report.changed else "ok"
+
+
+def _together(ranks: list[Rank]) -> GroupSwitch:
+    by = {r.name: r for r in ranks}
+    links = Over(lambda name: by[name].shell, ranks[0].deployment.name)
+    return GroupSwitch(list(by), links, lambda name, text: by[name].say(text))
+
+
+def _former_of(rank: Rank, ranks: list[Rank]) -> str | None:
+    """What this rank goes back to: one that a cut-off switch left on the new release goes with the others."""
+    name, want = rank.deployment.name, rank.wanted().release.id
+    own, *others = [(r.seen().value("eyas.current", dict) or {}).get(name) for r in (rank, *ranks)]
+    return next((s for s in others if s and s != want), own) if own == want else own
 
 
 def _is_proof(change: Change) -> bool:
@@ -242,9 +265,9 @@ def _make_one(ranks: list[Rank], which: Rank, change: Change, options: Options) 
     each_rank(ranks, lambda r: _make(r, [change], options) if r is which else None)
 
 
-def _switch_of(rank: Rank, together: GroupSwitch, options: Options) -> Change:
+def _switch_of(rank: Rank, current: str | None, together: GroupSwitch, options: Options) -> Change:
+    """``current``: what is served now, and again when the switch fails."""
     release = rank.wanted().release
-    current = (rank.seen().value("eyas.current", dict) or {}).get(release.deployment)
 
     def activate(on_line: service.OnLine) -> None:
         service.switch(rank.shell, release, current, options.explain, on_line)

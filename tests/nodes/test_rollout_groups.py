@@ -25,6 +25,16 @@ class Crew:
     def __init__(self, **fails: Callable[[str], None]) -> None:
         self.fails, self.calls = fails, list[tuple[str, str]]()
         self.mutex = threading.Lock()
+        self.told: list[tuple[str, str]] = []
+
+    def settle(self, member: Member) -> None:
+        assert member.name not in {name for name, _ in self.calls}
+
+    def say(self, name: str, text: str) -> None:
+        self.told.append((name, text))
+
+    def shell(self, host: Any) -> Any:
+        raise HostUnreachable("no connection", host=host.name)
 
     def serve(self, member: Member, release: str, on_line: Any = None) -> None:
         with self.mutex:
