@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
-from inventory.errors import EyasError
+from inventory.catalogue import load_catalogue
+from inventory.command import render
+from inventory.errors import EyasError, UsageError
 from inventory.model import Deployment, Host, ModelRef
+from inventory.roles import Node
 from provision.nodes.roster import groups_of
 
 
@@ -46,7 +49,7 @@ def test_several_groups_by_inventory_group_or_variable() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_no_half_group(count: int) -> None:
-    with pytest.raises(EyasError, match=f"takes 2 nodes, and {count} hosts are selected"):
+    with pytest.raises(EyasError, match=f"takes 2 nodes, and {count} hosts? (is|are) selected"):
         ranks(hosts(*"abcde"[:count]), deployment())
 
 
@@ -73,3 +76,32 @@ def test_keys_that_can_not_be() -> None:
         deployment(tensor_parallel=3)
     with pytest.raises(ValueError, match="head and interface say where nodes meet, but nodes is 1"):
         deployment(nodes=1, head="a", interface="eth0")
+    with pytest.raises(ValueError, match="port 29502 is where the nodes meet"):
+        deployment(port=29502)
+    with pytest.raises(ValueError, match="and Ray above them"):
+        deployment(port=29700, distributed="ray")
+    assert deployment(port=29700).nodes == 2
+    for key in ("head", "interface"):
+        with pytest.raises(ValueError, match="at least 1 character"):
+            deployment(**{key: ""})
+
+
+def sglang(**changes: Any) -> tuple[str, ...]:
+    d = deployment(engine="sglang", master_port=30100, **changes)
+    release = load_catalogue().release("sglang", "0.5.6")
+    return render(d, release, node=Node(1, "10.0.0.1", 30100, "10.0.0.2", "eth0"))
+
+
+def test_sglang_meets_at_one_address_and_port() -> None:
+    """sglang.srt.server_args of 0.4.6.post5 and 0.5.6: --nnodes, --node-rank, --dist-init-addr HOST:PORT."""
+    argv = sglang()
+    told = {k: argv[argv.index(k) + 1] for k in ("--nnodes", "--node-rank", "--dist-init-addr")}
+    assert told == {"--nnodes": "2", "--node-rank": "1", "--dist-init-addr": "10.0.0.1:30100"}
+    assert not {"--headless", "--master-addr", "--master-port"} & set(argv)
+
+
+def test_what_sglang_can_not_do_over_nodes() -> None:
+    with pytest.raises(UsageError, match="takes the ports after master_port"):
+        sglang(extra_args=("--enable-dp-attention",))
+    with pytest.raises(UsageError, match=r"sglang 0\.5\.6 spans nodes by itself, not through Ray"):
+        sglang(distributed="ray")

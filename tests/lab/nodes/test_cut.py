@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from time import monotonic
 
@@ -10,12 +13,13 @@ import pytest
 
 from tests.lab.nodes.group import HOSTS, GroupFleet
 from tests.lab.packages import offer
-from tests.lab.rollout.fleet import LOOSE
+from tests.lab.rollout.fleet import LOOSE, ROOT
 from tests.lab.rollout.running import Run
 
 pytestmark = pytest.mark.lab
 SEED = 20261201
-POINTS = range(int(os.environ.get("EYAS_KILLS", "2")))
+POINTS = range(int(os.environ.get("EYAS_KILLS", "1")))
+SWITCH = re.compile(r" serv(?:e|ing) release ")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,12 +29,12 @@ def _served(group: GroupFleet) -> None:
     assert code == 0, log + json.dumps(document)
 
 
-def after(run: Run, words: str, seconds: float) -> Callable[[], bool]:
-    """So long after the log has said these words."""
+def after(run: Run, seconds: float) -> Callable[[], bool]:
+    """So long after the log has said that the switch begins."""
     at = [0.0]
 
     def true() -> bool:
-        if not at[0] and words in run.log.read_text():
+        if not at[0] and SWITCH.search(run.log.read_text()):
             at[0] = monotonic() + seconds
         return bool(at[0]) and monotonic() >= at[0]
 
@@ -39,7 +43,7 @@ def after(run: Run, words: str, seconds: float) -> Callable[[], bool]:
 
 def killed(group: GroupFleet, run: Run, seconds: float) -> None:
     """In the middle of the switch; then the hosts are left to themselves, or not."""
-    alive = run.kill(after(run, "serv", seconds))
+    alive = run.kill(after(run, seconds))
     end = "killed" if alive else "had ended"
     print(f"{seconds:.2f} s after the switch began: {end}; {group.states()}\n{run.log.read_text()[-300:]}")
 
@@ -75,6 +79,45 @@ def test_the_operator_of_a_rollout_is_killed(group: GroupFleet, number: int) -> 
     got = group.run("rollout", "--resume", "--yes", "--json")
     assert got.returncode == 0, got.stdout + got.stderr
     assert group.serves(new)
+
+
+def switched_alone(group: GroupFleet, name: str, release: str, former: str) -> "subprocess.Popen[str]":
+    """What a host does whose operator is gone before the other one was told anything."""
+    script = (ROOT / "systemd/activate.sh").read_text()
+    folder = "/var/lib/eyas/releases"
+    words = (
+        f"{folder}/{release}",
+        "/var/lib/eyas/current/fl",
+        "eyas-fl",
+        f"{folder}/{former}" if former else "",
+    )
+    return group.lab.host(name).popen(["sh", "-c", script, "sh", *words])
+
+
+def releases(group: GroupFleet) -> dict[str, str]:
+    """Version -> id of the releases that are on the hosts."""
+    found = group.sh(
+        "cd /var/lib/eyas/releases; grep -o '/etc/eyas-lab/[^.]*.fault' */release.json", HOSTS[0]
+    )
+    return {Path(line).stem: line.split("/")[0] for line in found.splitlines()}
+
+
+def test_one_host_alone_was_switched(group: GroupFleet) -> None:
+    """To a release that serves: the next run brings the other one too. To one that fails: both go back."""
+    old, known = version(group), releases(group)
+    other = next(v for v in known if v != old)
+    with switched_alone(group, HOSTS[1], known[other], known[old]):
+        group.gone(within=20)
+        code, document, log = group.provision(other)
+    assert code == 0, log + json.dumps(document)
+    assert group.serves(other)
+    group.fault(HOSTS[0], old, fault="oom-kv")
+    with switched_alone(group, HOSTS[1], known[old], ""):
+        group.until(lambda: group.link(HOSTS[1]) == old, within=20, what="it points at the bad one")
+        code, document, log = group.provision(old)
+    assert code == 6, log + json.dumps(document)
+    assert group.serves(other)
+    group.settings(old)
 
 
 def test_a_host_that_dies_in_the_switch_is_not_waited_for(group: GroupFleet) -> None:

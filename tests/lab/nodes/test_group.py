@@ -29,7 +29,7 @@ def test_both_hosts_serve_one_release_and_a_second_run_changes_nothing(group: Gr
 def test_half_a_group_is_refused(group: GroupFleet) -> None:
     got = group.run("provision", "--host", HOSTS[0], "--deployment", str(group.deployment("one")))
     assert got.returncode == 2
-    assert "takes 2 nodes, and 1 hosts are selected" in got.stderr
+    assert "takes 2 nodes, and 1 host is selected" in got.stderr
 
 
 @pytest.mark.parametrize("name", HOSTS)
