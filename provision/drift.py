@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from checks.facts import HostFacts, Known
-from checks.nodes.alike import compare
+from checks.nodes.alike import compare, members_of
 from inventory.errors import EyasError
 from inventory.load import deployment_for
 from inventory.model import Deployment, Host
@@ -114,22 +114,22 @@ def groups_in(hosts: Sequence[tuple[HostFacts, Mapping[str, Any]]]) -> list[dict
     ``hosts``: facts and what is served. A member that is not among them is in ``unseen``.
     """
     ranks: dict[tuple[str, tuple[str, ...]], dict[str, HostFacts]] = {}
-    members: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
+    members: dict[tuple[str, tuple[str, ...]], list[Mapping[str, Any]]] = {}
     for facts, served in hosts:
         for name, told in served.items():
-            if group := told.get("group"):
-                key = name, tuple(str(m["host"]) for m in group["members"])
+            if found := members_of(told.get("group")):
+                key = name, tuple(str(m["host"]) for m in found)
                 ranks.setdefault(key, {})[facts.host] = facts
-                members[key] = group["members"]
+                members[key] = found
     out = []
     for (name, names), by in ranks.items():
         order = [by[n] for n in names if n in by]
-        found = compare(order, members[name, names], name) if len(order) > 1 else []
+        differ = compare(order, members[name, names], name) if len(order) > 1 else []
         out.append(
             {
                 "deployment": name,
                 "hosts": list(names),
-                "differences": [f"{f.host}: {f.cause}" for f in found],
+                "differences": [f"{f.host}: {f.cause}" for f in differ],
                 "unseen": [f"{n}: not among the hosts looked at" for n in names if n not in by],
             }
         )

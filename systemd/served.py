@@ -202,13 +202,14 @@ def look(link, unit_folder, credentials, deep):
     except (OSError, ValueError) as e:
         return {"release": folder.name, "error": str(e)}
     os.environ["EYAS_CREDENTIALS"] = os.path.join(credentials, release["deployment"])
-    rank = (release.get("group") or {}).get("rank", 0)
+    group = release.get("group")
+    rank = group.get("rank") if isinstance(group, dict) else 0
     counters, down = ({}, waits(release["deployment"])) if rank else numbers(folder)
     found, unseen = differences(release, folder, pathlib.Path(unit_folder), deep)
     return {
         "release": folder.name,
         "engine": "%s %s" % (release["engine"], release["engine_version"]),
-        "group": release.get("group"),
+        "group": group,
         "counters": counters,
         "down": down,
         "differences": found,

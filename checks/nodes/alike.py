@@ -8,7 +8,7 @@ from checks.facts import HostFacts
 from checks.outcome import Evidence, Finding, Fix, Severity
 from checks.rule import code_of
 
-__all__ = ["compare"]
+__all__ = ["compare", "members_of"]
 
 #: Seconds between two hosts' clocks beyond which their journals can't be put in order.
 SKEW_S = 5.0
@@ -35,6 +35,16 @@ def compare(
             if first is not None and mine is not None and mine != first:
                 found.append(_finding(slug, f.host, source, f"{mine} here, {first} on {facts[0].host}", why))
     return found + _clocks(facts)
+
+
+def members_of(group: object) -> list[Mapping[str, Any]]:
+    """The hosts of a release's ``group`` in rank order; nothing where there is none, or it was edited."""
+    if not isinstance(group, Mapping) or not isinstance(group.get("rank"), int):
+        return []
+    told = group.get("members")
+    if not isinstance(told, list) or not all(isinstance(m, Mapping) for m in told):
+        return []
+    return told if all({"host", "interface"} <= set(m) for m in told) else []
 
 
 def _served(facts: Sequence[HostFacts], deployment: str) -> list[Finding]:

@@ -8,7 +8,7 @@ from checks.doctor.group import group_report, merge_journals, stopped
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs, Report
 from checks.facts import HostFacts
-from checks.nodes.alike import compare
+from checks.nodes.alike import compare, members_of
 from checks.outcome import Finding, Outcome, Status
 from inventory.errors import EyasError
 from inventory.model import Host
@@ -58,9 +58,9 @@ def _groups(found: Sequence[Diagnosed]) -> dict[str, list[_Rank]]:
     groups: dict[str, list[_Rank]] = {}
     for one in found:
         for seen in one.sight.seen if one.sight else ():
-            group = seen.release.get("group")
-            if isinstance(group, Mapping) and one.sight:
-                hosts = ", ".join(str(m["host"]) for m in group["members"])
+            group: Any = seen.release.get("group")
+            if (members := members_of(group)) and one.sight:
+                hosts = ", ".join(str(m["host"]) for m in members)
                 rank = _Rank(int(group["rank"]), one.sight, seen)
                 groups.setdefault(f"{seen.deployment} on {hosts}", []).append(rank)
     return {name: sorted(ranks, key=lambda r: r.number) for name, ranks in groups.items()}

@@ -65,3 +65,8 @@ def test_a_rank_without_an_endpoint_serves_when_its_supervisor_says_so(
     (tmp_path / "eyas-big").mkdir()
     (tmp_path / "eyas-big/group.json").write_text(json.dumps({"rank": 1, "state": state, "why": why}))
     assert served.waits("big", str(tmp_path)) == said
+
+
+@pytest.mark.parametrize("group", [7, {}, {"rank": 0, "members": 5}, {"rank": 0, "members": [{"host": "a"}]}])
+def test_a_release_that_somebody_edited_is_no_group(group: object) -> None:
+    assert groups_in([(HostFacts("a", 1.0, {}), {"big": {"release": "x", "group": group}})]) == []

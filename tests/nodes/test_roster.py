@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
+from checks.doctor.model import Report
+from checks.facts import HostFacts
+from checks.outcome import Finding, Fix, Severity
+from checks.rule import code_of
 from inventory.catalogue import load_catalogue
 from inventory.command import render
 from inventory.errors import EyasError, UsageError
 from inventory.model import Deployment, Host, ModelRef
 from inventory.roles import Node
+from provision.diagnosis import Diagnosed
+from provision.looking import Sight
+from provision.mend import _remedy
 from provision.nodes.roster import groups_of
+from provision.want import Sources, want_for
 
 
 def deployment(**changes: Any) -> Deployment:
@@ -105,3 +113,26 @@ def test_what_sglang_can_not_do_over_nodes() -> None:
         sglang(extra_args=("--enable-dp-attention",))
     with pytest.raises(UsageError, match=r"sglang 0\.5\.6 spans nodes by itself, not through Ray"):
         sglang(distributed="ray")
+
+
+@pytest.mark.parametrize("distributed", ["auto", "ray"])
+def test_one_host_of_several_is_never_changed_alone(distributed: str) -> None:
+    """By a bench, by `doctor --fix`: through Ray the engine itself would not have noticed."""
+    with pytest.raises(UsageError, match="spans 2 nodes, and this works on one host alone") as e:
+        want_for(hosts("a")[0], deployment(distributed=distributed), HostFacts("a", 0.0, {}), Sources(), str)
+    assert "invoke provision --host GROUP" in e.value.hint
+
+
+def test_the_doctor_mends_no_deployment_of_several_hosts() -> None:
+    slug = "spec-context-length-mismatch"
+    fix = (Fix("max_model_len", "4096"),)
+    cause = Finding(code_of(slug), slug, Severity.ERROR, "t", "c", fix=fix, root=True)
+
+    def remedy(d: Deployment) -> object:
+        sight = Sight(HostFacts("a", 0.0, {}))
+        return _remedy(
+            Diagnosed(hosts("a")[0], Report((cause,), (), ""), 4, sight=sight, deployment=d), cause
+        )
+
+    assert remedy(deployment(nodes=1)) is not None
+    assert remedy(deployment()) is None
