@@ -480,6 +480,8 @@ class SshShell:
         """By opening a channel: sshd itself agrees to it, so a busy host does so too."""
         try:
             self._connection.transport.open_session(timeout=within).close()
+        except paramiko.ChannelException:
+            return True  # a refusal (MaxSessions) is an answer
         except (paramiko.SSHException, OSError, EOFError, AttributeError):
             return False
         return True
