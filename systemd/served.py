@@ -180,20 +180,6 @@ def numbers(folder):
         return {}, str(e)
 
 
-def waits(name, run="/run"):
-    """Of a rank without an endpoint: why its group does not serve, as its supervisor says, or nothing."""
-    try:
-        with open("%s/eyas-%s/group.json" % (run, name), encoding="utf-8") as f:
-            told = json.load(f)
-    except (OSError, ValueError) as e:
-        return "its supervisor says nothing: %s" % e
-    return (
-        ""
-        if told["state"] == "serving"
-        else "%s: %s" % (told["state"], told.get("why") or "its group starts")
-    )
-
-
 def look(link, unit_folder, credentials, deep):
     folder = pathlib.Path(os.path.realpath(link))
     try:
@@ -202,14 +188,12 @@ def look(link, unit_folder, credentials, deep):
     except (OSError, ValueError) as e:
         return {"release": folder.name, "error": str(e)}
     os.environ["EYAS_CREDENTIALS"] = os.path.join(credentials, release["deployment"])
-    group = release.get("group")
-    rank = group.get("rank") if isinstance(group, dict) else 0
-    counters, down = ({}, waits(release["deployment"])) if rank else numbers(folder)
+    counters, down = numbers(folder)
     found, unseen = differences(release, folder, pathlib.Path(unit_folder), deep)
     return {
         "release": folder.name,
         "engine": "%s %s" % (release["engine"], release["engine_version"]),
-        "group": group,
+        "group": release.get("group"),
         "counters": counters,
         "down": down,
         "differences": found,

@@ -1,8 +1,5 @@
 """`invoke drift` over hosts that serve as one: against each other, by the same rules as the doctor's."""
 
-import importlib.util
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +8,6 @@ from checks.facts import HostFacts
 from provision.drift import groups_in
 
 MEMBERS = [{"rank": n, "host": h, "interface": "eth0"} for n, h in enumerate(("a", "b"))]
-SERVED = Path(__file__).resolve().parents[2] / "systemd" / "served.py"
 
 
 def host(name: str, rank: int, release: str = "r1", **tree: Any) -> tuple[HostFacts, dict[str, Any]]:
@@ -43,28 +39,6 @@ def test_half_a_group_says_who_was_not_looked_at() -> None:
     )
     assert group["unseen"] == ["b: not among the hosts looked at"]
     assert group["differences"] == []
-
-
-@pytest.mark.parametrize(
-    ("state", "why", "said"),
-    [
-        ("serving", "", ""),
-        ("waiting", "waiting for rank 0 (a, 10.0.0.1)", "waiting: waiting for rank 0 (a, 10.0.0.1)"),
-        ("ended", "", "ended: its group starts"),
-    ],
-)
-def test_a_rank_without_an_endpoint_serves_when_its_supervisor_says_so(
-    tmp_path: Path, state: str, why: str, said: str
-) -> None:
-    spec = importlib.util.spec_from_file_location("eyas_onhost_served", SERVED)
-    assert spec
-    assert spec.loader
-    served: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(served)
-    assert "its supervisor says nothing" in served.waits("big", str(tmp_path))
-    (tmp_path / "eyas-big").mkdir()
-    (tmp_path / "eyas-big/group.json").write_text(json.dumps({"rank": 1, "state": state, "why": why}))
-    assert served.waits("big", str(tmp_path)) == said
 
 
 @pytest.mark.parametrize("group", [7, {}, {"rank": 0, "members": 5}, {"rank": 0, "members": [{"host": "a"}]}])
