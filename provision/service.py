@@ -22,6 +22,7 @@ __all__ = [
     "prove",
     "settle",
     "switch",
+    "switching",
 ]
 
 #: A failed start's journal -> one sentence and findings.
@@ -32,6 +33,8 @@ FAILED_LINE = "eyas-failed "
 _BACK_BUT_ALONE = "the former release is back in place and serves as soon as the other hosts are there"
 #: Longer than any start of an engine that takes a minute to give up.
 _SETTLE_S = 3600
+#: activate.sh holds it.
+_SWITCH = f"{layout.LOCK}/switch"
 
 
 def _silent(_: str) -> Explained:
@@ -161,13 +164,16 @@ def switch(
     raise ChangeFailed(message, **told)
 
 
+def switching(shell: Shell) -> bool:
+    """Whether a switch goes on here: a killed operator leaves one that the host ends by itself."""
+    return not shell.run(("flock", "-n", _SWITCH, "true"), timeout=20, check=False).ok
+
+
 def settle(shell: Shell, say: Callable[[str], None]) -> None:
-    """Wait until no switch goes on here: a killed operator leaves one that the host ends by itself."""
-    file = f"{layout.LOCK}/switch"
-    if shell.run(("flock", "-n", file, "true"), timeout=20, check=False).ok:
-        return
-    say("an earlier switch still goes on here; waiting for its end")
-    shell.run(("flock", "-w", str(_SETTLE_S), file, "true"), timeout=_SETTLE_S + 10)
+    """Wait until no switch goes on here."""
+    if switching(shell):
+        say("an earlier switch still goes on here; waiting for its end")
+        shell.run(("flock", "-w", str(_SETTLE_S), _SWITCH, "true"), timeout=_SETTLE_S + 10)
 
 
 def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float, message: str) -> None:

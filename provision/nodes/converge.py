@@ -26,7 +26,7 @@ from provision.nodes.measure import measure_links
 from provision.nodes.ranks import GroupStopped, Rank, Say, connected, each_rank
 from provision.nodes.reach import refuse_unreachable
 from provision.nodes.roster import Group
-from provision.nodes.switch import GroupSwitch, Over
+from provision.nodes.switch import GroupSwitch, Over, settle_together
 from provision.want import Want, want_for
 
 __all__ = ["as_group", "provision_group", "resolve_group", "seat_group"]
@@ -77,7 +77,7 @@ def _provision(group: Group, ranks: list[Rank], options: Options) -> None:
         each_rank(ranks, lambda r: house.fetched(r.say))
     with contextlib.ExitStack() as stack:
         _take_locks(ranks, stack)
-        each_rank(ranks, lambda r: service.settle(r.shell, r.say))
+        settle_together(_over(ranks), [r.name for r in ranks], _say(ranks))
         _look(ranks, options)
         resolve_group(ranks, seating, options)
         _plan(ranks, options)
@@ -240,9 +240,17 @@ def _apply(ranks: list[Rank], options: Options) -> None:
 
 
 def _together(ranks: list[Rank]) -> GroupSwitch:
+    return GroupSwitch([r.name for r in ranks], _over(ranks), _say(ranks))
+
+
+def _over(ranks: list[Rank]) -> Over:
     by = {r.name: r for r in ranks}
-    links = Over(lambda name: by[name].shell, ranks[0].deployment.name)
-    return GroupSwitch(list(by), links, lambda name, text: by[name].say(text))
+    return Over(lambda name: by[name].shell, ranks[0].deployment.name)
+
+
+def _say(ranks: list[Rank]) -> Callable[[str, str], None]:
+    by = {r.name: r for r in ranks}
+    return lambda name, text: by[name].say(text)
 
 
 def _former_of(rank: Rank, ranks: list[Rank]) -> str | None:

@@ -7,8 +7,10 @@ rank that was ready a moment before another one failed, and to end the others' w
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from inventory.errors import ChangeFailed, EyasError, HostUnreachable, RolledBack
@@ -16,7 +18,7 @@ from provision import layout, service
 from provision.service import OnLine
 from provision.shell import Shell
 
-__all__ = ["GroupSwitch", "Links", "Over", "side_by_side"]
+__all__ = ["GroupSwitch", "Links", "Over", "settle_together", "side_by_side"]
 
 #: All ranks are ready within seconds of each other, or the one that is not has been lost to us.
 PATIENCE_S = 120
@@ -24,6 +26,8 @@ PATIENCE_S = 120
 ASK_S, ANSWER_S, SILENCES = 4.0, 10.0, 2
 #: How long a host whose connection broke may take to accept another one.
 BACK_S = 15.0
+#: Hosts begin and end a switch within moments of each other; who is alone with it for so long stays so.
+ALONE_S = 5.0
 #: Only of a unit that is not through: one that serves is left alone.
 _HALT = '[ "$(systemctl is-active "$1")" != activating ] || systemctl kill --signal=KILL "$1"'
 
@@ -179,6 +183,22 @@ class GroupSwitch:
 
     def _told(self) -> bool:
         return bool(self.failed or self.lost) or len(self.through) == len(self.names)
+
+
+def settle_together(over: Over, names: list[str], say: Callable[[str, str], None]) -> None:
+    """Wait for what a killed operator left going on; a host that switches alone is sent back at once."""
+    end = time.monotonic() + ALONE_S
+    while busy := [n for n in names if service.switching(over.shell(n))]:
+        if len(busy) == len(names):
+            break
+        if time.monotonic() > end:
+            for name in busy:
+                say(name, "was left switching alone: sending it back")
+                over.halt(name)
+            break
+        time.sleep(0.5)
+    for name in busy:
+        service.settle(over.shell(name), partial(say, name))
 
 
 def side_by_side(works: dict[str, Callable[[], None]]) -> dict[str, EyasError]:

@@ -247,11 +247,6 @@ class HostCrew:
                 why = f"release {release} did not become ready: {e.message}"
                 raise ChangeFailed(why, host=member.name, findings=e.findings) from e
 
-    def settle(self, member: Member) -> None:
-        """Wait for a switch that a killed run left going on."""
-        with self.at(member) as shell:
-            service.settle(shell, self._for(member))
-
     def gate(self, member: Member, release: str, baseline: str | None) -> Verdict:
         with self.at(member) as shell:
             say = self._for(member)

@@ -17,7 +17,7 @@ from provision.nodes.converge import resolve_group, seat_group
 from provision.nodes.ranks import GroupStopped, Rank, each_rank
 from provision.nodes.reach import refuse_unreachable
 from provision.nodes.roster import Group
-from provision.nodes.switch import GroupSwitch, Over, side_by_side
+from provision.nodes.switch import GroupSwitch, Over, settle_together, side_by_side
 from provision.rollout.crew import HostCrew
 from provision.rollout.gate import Verdict
 from provision.rollout.plan import Member, host_words
@@ -121,9 +121,10 @@ class GroupCrew:
             self.crew.serve(member, release)
             return
         by = {p.name: p.as_host() for p in member.parts()}
-        self._each(member, self.crew.settle)
-        links = Over(lambda name: self.crew.shell(by[name]), str(member.deployment["name"]))
-        switch = GroupSwitch(list(by), links, self.crew.say)
+        self._each(member, lambda part: self.crew.take(part.as_host()))
+        over = Over(lambda name: self.crew.shell(by[name]), str(member.deployment["name"]))
+        settle_together(over, list(by), self.crew.say)
+        switch = GroupSwitch(list(by), over, self.crew.say)
         self._each(member, lambda part: self._serve(part, release, switch))
 
     def _serve(self, part: Member, release: str, switch: GroupSwitch) -> None:

@@ -119,7 +119,9 @@ def test_what_sglang_can_not_do_over_nodes() -> None:
 def test_one_host_of_several_is_never_changed_alone(distributed: str) -> None:
     """By a bench, by `doctor --fix`: through Ray the engine itself would not have noticed."""
     with pytest.raises(UsageError, match="spans 2 nodes, and this works on one host alone") as e:
-        want_for(hosts("a")[0], deployment(distributed=distributed), HostFacts("a", 0.0, {}), Sources(), str)
+        want_for(
+            hosts("a")[0], deployment(distributed=distributed), HostFacts("a", 0.0, {}), Sources(), print
+        )
     assert "invoke provision --host GROUP" in e.value.hint
 
 

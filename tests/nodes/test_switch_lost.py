@@ -9,6 +9,7 @@ import pytest
 from inventory.errors import ChangeFailed, EyasError, HostUnreachable, RolledBack
 from provision.nodes import switch
 from provision.nodes.switch import GroupSwitch, side_by_side
+from provision.shell import Result
 
 
 @dataclass
@@ -145,3 +146,36 @@ def test_one_slow_answer_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_true(event: threading.Event) -> None:
     assert event.wait(5)
+
+
+class Busy:
+    """A host whose earlier switch goes on until it is halted, or for so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.ran = looks, list[str]()
+
+    def run(self, argv: tuple[str, ...], **_: object) -> Result:
+        self.ran.append(argv[1] if argv[0] == "flock" else "halt")
+        self.looks = 0 if self.ran[-1] in {"halt", "-w"} else self.looks - 1
+        return Result(argv, int(self.looks >= 0 and self.ran[-1] == "-n"), "", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "ran"),
+    [
+        ({"a": 0, "b": 0}, {"a": {"-n"}, "b": {"-n"}}),
+        ({"a": 99, "b": 99}, {"a": {"-n", "-w"}, "b": {"-n", "-w"}}),
+        ({"a": 0, "b": 99}, {"a": {"-n"}, "b": {"-n", "halt"}}),
+        ({"a": 0, "b": 2}, {"a": {"-n"}, "b": {"-n"}}),
+    ],
+)
+def test_what_a_killed_operator_left_is_waited_for_unless_a_host_is_alone_with_it(
+    looks: dict[str, int], ran: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("provision.nodes.switch.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("provision.nodes.switch.time.sleep", lambda _: None)
+    shells = {n: Busy(k) for n, k in looks.items()}
+    over = switch.Over(lambda name: shells[name], "big")  # type: ignore[arg-type, return-value]
+    switch.settle_together(over, list(shells), lambda _name, _text: None)
+    assert {n: set(s.ran) for n, s in shells.items()} == ran
