@@ -13,9 +13,9 @@ from inventory.errors import ChangeFailed, CheckRefused, EyasError
 from inventory.model import Host
 from provision import layout, service
 from provision.converge import HostReport, look, plan_changes
-from provision.nodes.converge import resolve_group, seat_group
 from provision.nodes.ranks import GroupStopped, Rank, each_rank
 from provision.nodes.reach import refuse_unreachable
+from provision.nodes.resolve import resolve_group, seat_group
 from provision.nodes.roster import Group
 from provision.nodes.switch import GroupSwitch, Over, settle_together, side_by_side
 from provision.rollout.crew import HostCrew
