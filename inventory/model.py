@@ -131,9 +131,9 @@ class Deployment(_Strict):
     nodes: PositiveInt = 1
     distributed: Literal["auto", "native", "ray"] = "auto"
     #: Of several nodes: the host of rank 0, by its inventory name; unset: the first in the inventory.
-    head: str | None = None
+    head: Annotated[str, Field(min_length=1)] | None = None
     #: Of several nodes: the interface that reaches the others; unset: the one network all share.
-    interface: str | None = None
+    interface: Annotated[str, Field(min_length=1)] | None = None
     #: Rank 0 listens here for the others' engines, on the next port for their supervisors.
     master_port: Annotated[int, Field(gt=1023, lt=65535)] = 29501
     distributed_executor_backend: Literal["mp", "ray"] | None = None
@@ -204,7 +204,17 @@ class Deployment(_Strict):
             )
         if self.nodes == 1 and (given := [k for k in ("head", "interface") if getattr(self, k)]):
             raise ValueError(f"{' and '.join(given)} say where nodes meet, but nodes is 1")
+        if self.nodes > 1 and self.port in self._meeting_ports():
+            raise ValueError(
+                f"port {self.port} is where the nodes meet (master_port {self.master_port} and the next"
+                f"{', and Ray above them' if self.distributed == 'ray' else ''})"
+            )
         return self
+
+    def _meeting_ports(self) -> set[int]:
+        """The engines' and the supervisors'; Ray's, see inventory/ray.py."""
+        m = self.master_port
+        return {*range(m, m + 8), *range(m + 100, m + 1000)} if self.distributed == "ray" else {m, m + 1}
 
     @property
     def model_name(self) -> str:

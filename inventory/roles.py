@@ -164,6 +164,11 @@ def _nodes(deployment: Deployment, release: EngineRelease, node: Node | None) ->
     if deployment.nodes == 1:
         return {}
     if distribution(deployment, release) == "ray":
+        if "distributed_executor_backend" not in release.flags:
+            raise UsageError(
+                f"{release.engine} {release.version} spans nodes by itself, not through Ray",
+                hint="distributed: native, or leave it out",
+            )
         return {"distributed_executor_backend": "ray"}
     if node is None:
         raise UsageError(
@@ -172,6 +177,12 @@ def _nodes(deployment: Deployment, release: EngineRelease, node: Node | None) ->
         )
     roles: Roles = {"nodes": deployment.nodes, "node_rank": node.rank}
     if "master_address_port" in release.flags:
+        if "--enable-dp-attention" in deployment.extra_args:
+            # sglang.srt.server_args.PortArgs: its processes then listen on the ports after --dist-init-addr.
+            raise UsageError(
+                "--enable-dp-attention takes the ports after master_port, where the nodes' supervisors meet",
+                hint="leave it out of extra_args, or serve on one node",
+            )
         return roles | {"master_address_port": f"{node.head_address}:{node.port}"}
     roles |= {"master_address": node.head_address, "master_port": node.port}
     return roles | ({"headless": True} if node.rank else {})

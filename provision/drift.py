@@ -4,11 +4,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
 from checks.facts import HostFacts, Known
+from checks.nodes.alike import compare, members_of
 from inventory.errors import EyasError
 from inventory.load import deployment_for
 from inventory.model import Deployment, Host
@@ -19,7 +21,7 @@ from provision.run import Flags
 from provision.shell import Shell
 from provision.want import want_for
 
-__all__ = ["differences_of", "drift", "outliers", "sentence", "traits"]
+__all__ = ["differences_of", "drift", "groups_in", "outliers", "sentence", "traits"]
 
 #: What should be equal on the hosts of one fleet: name -> path of the fact.
 TRAITS = {
@@ -86,12 +88,52 @@ def drift(hosts: Sequence[Host], deployment: str | None, flags: Flags, *, deep: 
     options = Options(check=True)
     answers = gather(hosts, lambda s: _look(s, wanted[s.host.name], options, deep), flags)
     lost, code = tell_lost(answers)
-    good = {h.name: a for h, a in answers if not isinstance(a, EyasError)}
+    seen = {h.name: a for h, a in answers if not isinstance(a, EyasError)}
+    good = {name: one.told for name, one in seen.items()}
     odd = outliers({name: a["traits"] for name, a in good.items()})
     told = {name: sentence(name, differs) for name, differs in odd.items()}
-    _show(good, told, lost, flags, options.sources.secrets.mask)
+    groups = groups_in([(one.facts, one.served) for one in seen.values()])
+    _show(good, told, groups, lost, flags, options.sources.secrets.mask)
     changed = told or any(a["differences"] or a["pending"] for a in good.values())
+    changed = changed or any(g["differences"] for g in groups)
     return code or (8 if changed and flags.detailed_exitcode else 0)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One host: its facts, what it serves by deployment, and what of that is told."""
+
+    facts: HostFacts
+    served: Mapping[str, Any]
+    told: dict[str, Any]
+
+
+def groups_in(hosts: Sequence[tuple[HostFacts, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Hosts that serve as one, compared with each other: {deployment, hosts, differences, unseen}.
+
+    ``hosts``: facts and what is served. A member that is not among them is in ``unseen``.
+    """
+    ranks: dict[tuple[str, tuple[str, ...]], dict[str, HostFacts]] = {}
+    members: dict[tuple[str, tuple[str, ...]], list[Mapping[str, Any]]] = {}
+    for facts, served in hosts:
+        for name, told in served.items():
+            if found := members_of(told.get("group")):
+                key = name, tuple(str(m["host"]) for m in found)
+                ranks.setdefault(key, {})[facts.host] = facts
+                members[key] = found
+    out = []
+    for (name, names), by in ranks.items():
+        order = [by[n] for n in names if n in by]
+        differ = compare(order, members[name, names], name) if len(order) > 1 else []
+        out.append(
+            {
+                "deployment": name,
+                "hosts": list(names),
+                "differences": [f"{f.host}: {f.cause}" for f in differ],
+                "unseen": [f"{n}: not among the hosts looked at" for n in names if n not in by],
+            }
+        )
+    return out
 
 
 def _wanted(host: Host, name: str | None) -> Deployment | None:
@@ -103,7 +145,7 @@ def _wanted(host: Host, name: str | None) -> Deployment | None:
     return d if d is None or d.nodes == 1 else None
 
 
-def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> dict[str, Any]:
+def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> _Seen:
     facts = look(shell, d, options) if d else probe(shell)
     served = served_now(shell, deep=deep)
     differences, unseen = differences_of(served)
@@ -111,13 +153,14 @@ def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> d
     if d:
         want = want_for(shell.host, d, facts, options.sources, lambda _: None)
         pending = [c.title for c in plan_changes(want, facts, options, lambda _: None)]
-    return {
+    told = {
         "traits": traits(facts, served),
         "differences": differences,
         "unseen": unseen,
         "pending": pending,
         "compared_with_deployment": d is not None,
     }
+    return _Seen(facts, served, told)
 
 
 def differences_of(served: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -136,13 +179,15 @@ def differences_of(served: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def _show(
     good: Mapping[str, dict[str, Any]],
     odd: Mapping[str, str],
+    groups: list[dict[str, Any]],
     lost: list[dict[str, str]],
     flags: Flags,
     mask: Any,
 ) -> None:
     if flags.as_json:
         listed = [{"host": name, **a, "outlier": odd.get(name, "")} for name, a in good.items()]
-        sys.stdout.write(mask(json.dumps({"schema": 1, "hosts": listed, "unreachable": lost})) + "\n")
+        document = {"schema": 1, "hosts": listed, "groups": groups, "unreachable": lost}
+        sys.stdout.write(mask(json.dumps(document)) + "\n")
         return
     out = Console(highlight=False, soft_wrap=True, markup=False)
     for name, a in good.items():
@@ -154,5 +199,13 @@ def _show(
             out.print(f"{name}: not looked: {mask(text)}")
     for text in odd.values():
         out.print(text)
-    clean = [n for n, a in good.items() if not (a["differences"] or a["pending"] or a["unseen"] or n in odd)]
+    for g in groups:
+        for kind, text in [*(("", t) for t in g["differences"]), *(("not looked: ", t) for t in g["unseen"])]:
+            out.print(f"{g['deployment']} on {', '.join(g['hosts'])}: {kind}{mask(text)}")
+    apart = {n for g in groups if g["differences"] for n in g["hosts"]}
+    clean = [
+        n
+        for n, a in good.items()
+        if not (a["differences"] or a["pending"] or a["unseen"] or n in odd or n in apart)
+    ]
     out.print(f"{len(clean)} of {len(good) + len(lost)} hosts are as they should be")

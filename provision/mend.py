@@ -93,6 +93,8 @@ def _mend(
     if remedy is None:
         unnamed = f"{root.slug}: name the deployment to mend it from here (--deployment NAME)"
         by_hand = f"{root.slug} is not mended from here; its commands are above"
+        if one.deployment and one.deployment.nodes > 1:
+            by_hand += "; what serves as one is changed as one: invoke provision --host GROUP"
         result.error = by_hand if one.deployment else unnamed
         return result
     result.plan = _plan(one, remedy)
@@ -113,7 +115,7 @@ def _foreseen(one: Diagnosed) -> Finding | None:
 
 def _remedy(one: Diagnosed, root: Finding) -> Remedy | None:
     assert one.sight is not None
-    if one.deployment is None:
+    if one.deployment is None or one.deployment.nodes > 1:
         return host_remedy(root, one.sight.facts)
     unit = f"eyas-{one.deployment.name}.service"
     seen = next((s for s in one.sight.seen if s.unit == unit), None)

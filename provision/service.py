@@ -14,13 +14,27 @@ from provision.programs import program
 from provision.release import ReleaseWant
 from provision.shell import Result, Shell
 
-__all__ = ["FAILED_LINE", "ServiceState", "activate", "plan_switch", "prove", "switch"]
+__all__ = [
+    "FAILED_LINE",
+    "ServiceState",
+    "activate",
+    "plan_switch",
+    "prove",
+    "settle",
+    "switch",
+    "switching",
+]
 
 #: A failed start's journal -> one sentence and findings.
 Explain = Callable[[str], Explained]
 OnLine = Callable[[str], None]
 #: activate.sh says so as soon as the new release has failed, before it puts the former one back.
 FAILED_LINE = "eyas-failed "
+_BACK_BUT_ALONE = "the former release is back in place and serves as soon as the other hosts are there"
+#: Longer than any start of an engine that takes a minute to give up.
+_SETTLE_S = 3600
+#: activate.sh holds it.
+_SWITCH = f"{layout.LOCK}/switch"
 
 
 def _silent(_: str) -> Explained:
@@ -67,8 +81,9 @@ def _why(s: ServiceState) -> str:
     return ", ".join(text for text, true in reasons.items() if true)
 
 
-#: activate.sh: the new release failed and the former serves again, or does not; or nothing was touched.
-_RESTORED, _NOT_RESTORED, _UNTOUCHED = 76, 77, 78
+#: activate.sh: the new release failed and the former serves again, or does not; or nothing was touched;
+#: or the former one is back and waits for other hosts of its group.
+_RESTORED, _NOT_RESTORED, _UNTOUCHED, _WAITS = 76, 77, 78, 79
 
 
 def activate(
@@ -140,11 +155,25 @@ def switch(
     told: dict[str, Any] = {"hint": hint, "host": shell.host.name, "findings": findings}
     if got.exit == _RESTORED:
         raise RolledBack(f"{message}\nthe former release serves again", **told)
+    if got.exit == _WAITS:
+        raise RolledBack(f"{message}\n{_BACK_BUT_ALONE}", **told)
     if got.exit == _NOT_RESTORED:
         raise ChangeFailed(f"{message}\nand the former release did not come back either", **told)
     if current is None:
         _taken_away(shell, want.deployment)
     raise ChangeFailed(message, **told)
+
+
+def switching(shell: Shell) -> bool:
+    """Whether a switch goes on here: a killed operator leaves one that the host ends by itself."""
+    return not shell.run(("flock", "-n", _SWITCH, "true"), timeout=20, check=False).ok
+
+
+def settle(shell: Shell, say: Callable[[str], None]) -> None:
+    """Wait until no switch goes on here."""
+    if switching(shell):
+        say("an earlier switch still goes on here; waiting for its end")
+        shell.run(("flock", "-w", str(_SETTLE_S), _SWITCH, "true"), timeout=_SETTLE_S + 10)
 
 
 def put_back(shell: Shell, deployment: str, former: str | None, timeout_s: float, message: str) -> None:

@@ -82,6 +82,12 @@ class Shell(Protocol):
         equal to the local one.
         """
 
+    def answers(self, *, within: float) -> bool:
+        """Whether the other end of this very connection says something within so many seconds."""
+
+    def close(self) -> None:
+        """End the connection; who waits for a command on it gets HostUnreachable."""
+
     def reconnect(self, *, deadline: float) -> None:
         """Wait up to ``deadline`` seconds for the host to answer again (after a reboot)."""
 

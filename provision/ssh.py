@@ -476,6 +476,16 @@ class SshShell:
             )
         self.run(("chown", "-R", "root:root", "--", remote), timeout=300)
 
+    def answers(self, *, within: float) -> bool:
+        """By opening a channel: sshd itself agrees to it, so a busy host does so too."""
+        try:
+            self._connection.transport.open_session(timeout=within).close()
+        except paramiko.ChannelException:
+            return True  # a refusal (MaxSessions) is an answer
+        except (paramiko.SSHException, OSError, EOFError, AttributeError):
+            return False
+        return True
+
     def reconnect(self, *, deadline: float) -> None:
         end = time.monotonic() + deadline
         self.close()

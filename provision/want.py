@@ -71,6 +71,12 @@ def want_for(
     """
     seat = next((s for s in seating if s.host == host.name), None)
     node = seat.node if seat else None
+    if d.nodes > 1 and node is None:
+        raise UsageError(
+            f"deployment {d.name} spans {d.nodes} nodes, and this works on one host alone",
+            hint=f"what serves as one is changed as one: invoke provision --host GROUP --deployment {d.name}",
+            host=host.name,
+        )
     catalogue = load_catalogue()
     python = ".".join((facts.value("python.version", str) or "").split(".")[:2]) or None
     lock = _named_lock(d)

@@ -1,7 +1,7 @@
 # Make one release the served one: release folder, current link, unit name, former release folder (or "").
 # Returns when it has answered a completion, or fails as soon as the engine is dead. Each step may be repeated.
 # With a former release, this very script puts it back when the new one fails (exit 76: it serves again, 77: it
-# does not), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
+# does not, 79: it is back in place and waits for the other hosts of its group), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
 # cut off leaves its former release noted; the next switch knows it from there.
 # A switch that is no part of a bench ("bench" as the last word) leaves no way back to what was before one.
 # Both ways are written out before the first step (exit 78: they can't be, nothing was touched): a disk that
@@ -60,8 +60,35 @@ serve() {
         systemctl daemon-reload &&
         systemctl enable --quiet "$unit.service" "$unit-health.timer" &&
         { systemctl reset-failed "$unit.service" 2>/dev/null || true; } &&
-        systemctl restart "$unit.service" &&
+        "$2" &&
         systemctl restart "$unit-health.timer"
+}
+
+restart() {
+    systemctl restart "$unit.service"
+}
+
+# One host of several on its way back can't serve before the others are there too, and one of them may be gone:
+# that is no reason to keep whoever waits for this switch.
+restart_back() {
+    [ -f "$former/ranked.py" ] || { restart; return; }
+    systemctl restart --no-block "$unit.service" || return 1
+    alone=0
+    while [ "$alone" -lt 20 ]; do
+        sleep 1
+        case $(systemctl is-active "$unit.service") in
+            active) return 0 ;;
+            failed) return 1 ;;
+        esac
+        [ "$(systemctl show -P NRestarts "$unit.service")" -lt 3 ] || return 1
+        told=$(cat "/run/$unit/group.json" 2>/dev/null || true)
+        case $told in
+            *'has release'*) alone=0 ;;
+            *'"state": "waiting"'*) alone=$((alone + 1)) ;;
+            *) alone=0 ;;
+        esac
+    done
+    waits=yes
 }
 
 main() {
@@ -77,7 +104,7 @@ main() {
         unstage
         exit 78
     }
-    if serve new; then
+    if serve new restart; then
         unstage
         rm -f "$noted"
         [ "${5:-}" = bench ] || rm -f "/var/lib/eyas/bench/$(basename "$link").json"
@@ -86,9 +113,11 @@ main() {
     # The journal of this start, for whoever explains the failure.
     echo "eyas-failed $(systemctl show -P InvocationID "$unit.service")" || true
     [ -n "$former" ] || exit 1
-    serve back || exit 77
+    waits=no
+    serve back restart_back || exit 77
     unstage
     rm -f "$noted"
+    [ $waits = no ] || exit 79
     exit 76
 }
 

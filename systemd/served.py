@@ -193,6 +193,7 @@ def look(link, unit_folder, credentials, deep):
     return {
         "release": folder.name,
         "engine": "%s %s" % (release["engine"], release["engine_version"]),
+        "group": release.get("group"),
         "counters": counters,
         "down": down,
         "differences": found,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checks.facts import HostFacts, Missing
+from checks.nodes.traffic import speed
 from inventory.errors import CheckRefused
 from inventory.model import Deployment
 from inventory.roles import Node
@@ -70,10 +71,35 @@ def _ports(facts: HostFacts) -> list[_Port]:
     for i in fact.value:
         address, mask = i.get("address"), i.get("netmask")
         if i.get("state") in {"up", "unknown"} and isinstance(address, str) and isinstance(mask, str):
-            network = ipaddress.IPv4Network(f"{address}/{mask}", strict=False)
+            network = _network(address, mask)
+            if network is None:
+                continue
             speed = i.get("speed_mbit")
             found.append(_Port(i["name"], address, network, speed if isinstance(speed, int) else None))
     return found
+
+
+def _network(address: str, mask: str) -> ipaddress.IPv4Network | None:
+    """None for what is none to meet on: nonsense, or an address that a host gave itself for want of one."""
+    try:
+        network = ipaddress.IPv4Network(f"{address}/{mask}", strict=False)
+    except ValueError:
+        return None
+    return None if network.is_link_local else network
+
+
+def _apart(chosen: Mapping[str, _Port]) -> None:
+    """Raise CheckRefused for two hosts at one address: the same machine, or one behind NAT."""
+    at: dict[str, str] = {}
+    for host, port in chosen.items():
+        if port.address in at:
+            raise CheckRefused(
+                f"{at[port.address]} and {host} have the same address {port.address} on {port.name}: "
+                "one machine under two names, or both behind NAT",
+                hint="invoke hosts shows which address each name has",
+                host=host,
+            )
+        at[port.address] = host
 
 
 def _wished(wishes: Mapping[str, str | None], ports: Mapping[str, list[_Port]]) -> dict[str, _Port]:
@@ -89,15 +115,20 @@ def _wished(wishes: Mapping[str, str | None], ports: Mapping[str, list[_Port]]) 
                 host=host,
             )
         chosen[host] = port
+    _apart(chosen)
     return chosen
 
 
 def _shared(ports: Mapping[str, list[_Port]]) -> dict[str, _Port]:
     able = {h: [p for p in ps if not INNER.fullmatch(p.name)] for h, ps in ports.items()}
+    _refuse_without_ipv4(able)
     every = [{p.network for p in ps} for ps in able.values()]
     networks = sorted(set.intersection(*every))
     options = [o for n in networks if (o := _in(n, able))]
     if not options:
+        alike = len({frozenset(p.address for p in ps) for ps in able.values()}) < len(able)
+        for n in networks if alike else ():
+            _apart({h: next(p for p in ps if p.network == n) for h, ps in able.items()})
         told = "; ".join(f"{h}: {_list(ps)}" for h, ps in able.items())
         raise CheckRefused(
             f"the hosts share no network ({told})", hint="put them into one, or name one: interface: NAME"
@@ -120,6 +151,17 @@ def _shared(ports: Mapping[str, list[_Port]]) -> dict[str, _Port]:
     )
 
 
+def _refuse_without_ipv4(able: Mapping[str, list[_Port]]) -> None:
+    bare = [h for h, ps in able.items() if not ps]
+    if bare:
+        raise CheckRefused(
+            f"no IPv4 address on an interface that is up and leaves the host: {', '.join(bare)}; "
+            "hosts of a group meet over IPv4",
+            hint="give the interfaces between the hosts IPv4 addresses (a private network will do)",
+            host=bare[0],
+        )
+
+
 def _in(network: ipaddress.IPv4Network, able: Mapping[str, list[_Port]]) -> dict[str, _Port]:
     """Each host's port in this network; nothing when two hosts have the same address there (NAT)."""
     found = {h: next(p for p in ps if p.network == network) for h, ps in able.items()}
@@ -131,4 +173,4 @@ def _list(ports: Sequence[_Port]) -> str:
 
 
 def _rate(mbit: int) -> str:
-    return f"{mbit / 1000:g} Gbit/s" if mbit else "speed unknown"
+    return speed(mbit) if mbit else "speed unknown"

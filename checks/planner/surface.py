@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.console import Console
 
 from checks.facts import HostFacts
 from checks.modelmeta import ModelMeta
+from checks.nodes.traffic import Traffic, traffic
 from checks.planner.advice import Advice, advise
 from checks.planner.calibrate import calibrate
 from checks.planner.deployment import Gpus, gpus_of, gpus_of_card, scenario_of
@@ -18,6 +19,7 @@ from checks.planner.plan import plan
 from checks.planner.report import show_advice, show_capacity, show_cards, show_plan, show_truth
 from checks.planner.result import Plan
 from checks.planner.scenario import Scenario, load_scenario
+from checks.planner.shapes import shape_of
 from checks.planner.truth import compare, load_rows
 from checks.planner.units import MIB
 from inventory.errors import InventoryError, UsageError
@@ -128,6 +130,8 @@ class Answer:
     cards: tuple[CardFit, ...] | None
     title: str
     notes: tuple[str, ...]
+    #: Of several hosts: what crosses the network between them.
+    network: Traffic | None = None
 
     @property
     def exit_code(self) -> int:
@@ -137,6 +141,8 @@ class Answer:
         document: dict[str, Any] = self.plan.to_json()
         document["notes"] = [*document["notes"], *self.notes]
         document["advice"] = [a.to_json() for a in self.advice]
+        if self.network is not None:
+            document["network"] = self.network.to_json()
         if self.capacity is not None:
             document["capacity"] = self.capacity.to_json()
         if self.cards is not None:
@@ -158,7 +164,14 @@ def answer_for(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, title: str = 
     """Plan a deployment on these cards; with what doesn't fit come the changes that would help."""
     target = load(d.target)
     draft = load(d.draft.model) if d.draft.model is not None else None
-    return _answer(scenario_of(d, target, draft, gpus), ask, title=title or d.name, notes=gpus.notes)
+    crossing = None
+    if d.nodes > 1:
+        crossing = traffic(
+            shape_of(target.config), tp=d.tensor_parallel, pp=d.pipeline_parallel, nodes=d.nodes
+        )
+    notes = (*gpus.notes, *([crossing.sentence(d.tensor_parallel, d.nodes)] if crossing else ()))
+    answer = _answer(scenario_of(d, target, draft, gpus), ask, title=title or d.name, notes=notes)
+    return replace(answer, network=crossing)
 
 
 def deployment(d: Deployment, gpus: Gpus, ask: Ask, load: Load, *, as_json: bool) -> int:

@@ -7,13 +7,10 @@ changes are made on all hosts first; then every rank must reach every other; the
 import contextlib
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
-from hashlib import sha256
 from typing import Any
 
-from checks.facts import HostFacts
 from checks.nodes.alike import compare
-from checks.nodes.fabric import Seat, seats
+from checks.nodes.fabric import Seat
 from checks.outcome import Finding, Severity
 from inventory.errors import ChangeFailed, CheckRefused, EyasError
 from inventory.model import Host
@@ -24,11 +21,11 @@ from provision.hostlock import host_lock
 from provision.nodes.measure import measure_links
 from provision.nodes.ranks import GroupStopped, Rank, Say, connected, each_rank
 from provision.nodes.reach import refuse_unreachable
+from provision.nodes.resolve import resolve_group, seat_group, with_speed
 from provision.nodes.roster import Group
-from provision.nodes.switch import GroupSwitch
-from provision.want import Want, want_for
+from provision.nodes.switch import GroupSwitch, Over, settle_together
 
-__all__ = ["as_group", "provision_group", "resolve_group", "seat_group"]
+__all__ = ["provision_group"]
 
 
 def provision_group(
@@ -76,6 +73,7 @@ def _provision(group: Group, ranks: list[Rank], options: Options) -> None:
         each_rank(ranks, lambda r: house.fetched(r.say))
     with contextlib.ExitStack() as stack:
         _take_locks(ranks, stack)
+        settle_together(_over(ranks), [r.name for r in ranks], _say(ranks))
         _look(ranks, options)
         resolve_group(ranks, seating, options)
         _plan(ranks, options)
@@ -91,12 +89,6 @@ def _look(ranks: list[Rank], options: Options) -> None:
         rank.facts = look(rank.shell, rank.deployment, options)
 
     each_rank(ranks, one)
-
-
-def seat_group(group: Group, facts: list[HostFacts]) -> tuple[Seat, ...]:
-    """Every host's place, from their facts in rank order."""
-    wishes = {h.name: group.deployments[h.name].interface for h in group.hosts}
-    return seats(group.deployment, wishes, facts)
 
 
 def _driver(group: Group, ranks: list[Rank], options: Options) -> tuple[tuple[Seat, ...], dict[str, bool]]:
@@ -121,44 +113,6 @@ def _stop(ranks: list[Rank], culprit: Rank, error: EyasError) -> None:
     each_rank(ranks, one)
 
 
-def resolve_group(ranks: list[Rank], seating: tuple[Seat, ...], options: Options) -> None:
-    """Each rank's Want, its release named by what all ranks serve."""
-
-    def one(rank: Rank) -> None:
-        rank.want = want_for(
-            rank.host, rank.deployment, rank.seen(), options.sources, rank.say, seating=seating
-        )
-
-    # What the first makes on this machine (wheels, hashes) the others find ready.
-    each_rank(ranks, lambda r: one(r) if r is ranks[0] else None)
-    each_rank(ranks, lambda r: one(r) if r is not ranks[0] else None)
-    wants = as_group([r.wanted() for r in ranks])
-    for r, w in zip(ranks, wants, strict=True):
-        r.want, r.report.release, r.report.notes = w, w.release.id, list(w.notes)
-
-
-def as_group(wants: list[Want]) -> list[Want]:
-    """One release id for all ranks. Raises CheckRefused where they would not serve the same."""
-    first = wants[0]
-    for w in wants[1:]:
-        told = {
-            "engine": (first.engine.version, w.engine.version),
-            "wheel lock": (first.lock.name, w.lock.name),
-            **{
-                f"{role} weights": (m.commit, w.manifests[role].commit) for role, m in first.manifests.items()
-            },
-        }
-        differ = [f"{k} {a} and {b}" for k, (a, b) in told.items() if a != b]
-        if differ:
-            hosts = [m["host"] for m in first.group["members"]]
-            raise CheckRefused(
-                f"ranks-differ: {', '.join(hosts)} would not serve the same: {'; '.join(differ)}",
-                hint="pin engine_version and lock in the deployment; compare: invoke drift",
-            )
-    digest = sha256("".join(w.release.id for w in wants).encode()).hexdigest()[:16]
-    return [replace(w, release=replace(w.release, id=digest)) for w in wants]
-
-
 def _measure(ranks: list[Rank]) -> None:
     """The slowest link counts; what was measured is told in every host's notes."""
     ranks[0].say("measuring the network between the hosts")
@@ -168,13 +122,9 @@ def _measure(ranks: list[Rank]) -> None:
         culprit = next((r for r in ranks if r.name == e.host), ranks[0])
         _stop(ranks, culprit, e)
         return
-    for name, mbit in found.items():
-        note = f"iperf3 {name} to {ranks[0].name}: {mbit / 1000:.1f} Gbit/s"
-        for r in ranks:
-            r.report.notes.append(note)
     for r in ranks:
-        want = r.wanted()
-        r.want = replace(want, group={**want.group, "measured_mbit": min(found.values())})
+        r.links = found
+        with_speed(r)
 
 
 def _check(rank: Rank, *, foreseen: bool, options: Options) -> None:
@@ -220,13 +170,36 @@ def _apply(ranks: list[Rank], options: Options) -> None:
     if switching:
         ranks[0].say("does every rank reach every other?")
         refuse_unreachable(ranks)
-        together = GroupSwitch([r.name for r in ranks])
-        each_rank(ranks, lambda r: _make(r, [_switch_of(r, together, options)], options))
+        together = _together(ranks)
+        each_rank(
+            ranks, lambda r: _make(r, [_switch_of(r, _former_of(r, ranks), together, options)], options)
+        )
     if switching or proving:
         proof = Change("proof: streamed requests, speed, acceptance", lambda s: _prove(s, ranks))
         _make_one(ranks, ranks[0], proof, options)
     for r in ranks:
         r.report.status = "changed" if r.report.changed else "ok"
+
+
+def _together(ranks: list[Rank]) -> GroupSwitch:
+    return GroupSwitch([r.name for r in ranks], _over(ranks), _say(ranks))
+
+
+def _over(ranks: list[Rank]) -> Over:
+    by = {r.name: r for r in ranks}
+    return Over(lambda name: by[name].shell, ranks[0].deployment.name)
+
+
+def _say(ranks: list[Rank]) -> Callable[[str, str], None]:
+    by = {r.name: r for r in ranks}
+    return lambda name, text: by[name].say(text)
+
+
+def _former_of(rank: Rank, ranks: list[Rank]) -> str | None:
+    """What this rank goes back to: one that a cut-off switch left on the new release goes with the others."""
+    name, want = rank.deployment.name, rank.wanted().release.id
+    own, *others = [(r.seen().value("eyas.current", dict) or {}).get(name) for r in (rank, *ranks)]
+    return next((s for s in others if s and s != want), own) if own == want else own
 
 
 def _is_proof(change: Change) -> bool:
@@ -242,9 +215,9 @@ def _make_one(ranks: list[Rank], which: Rank, change: Change, options: Options) 
     each_rank(ranks, lambda r: _make(r, [change], options) if r is which else None)
 
 
-def _switch_of(rank: Rank, together: GroupSwitch, options: Options) -> Change:
+def _switch_of(rank: Rank, current: str | None, together: GroupSwitch, options: Options) -> Change:
+    """``current``: what is served now, and again when the switch fails."""
     release = rank.wanted().release
-    current = (rank.seen().value("eyas.current", dict) or {}).get(release.deployment)
 
     def activate(on_line: service.OnLine) -> None:
         service.switch(rank.shell, release, current, options.explain, on_line)

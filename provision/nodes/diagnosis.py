@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from checks.doctor.group import group_report, merge_journals
+from checks.doctor.group import group_report, merge_journals, stopped
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs, Report
 from checks.facts import HostFacts
-from checks.nodes.alike import compare
-from checks.outcome import Finding, Outcome, Severity, Status
-from checks.rule import code_of
+from checks.nodes.alike import compare, members_of
+from checks.outcome import Finding, Outcome, Status
 from inventory.errors import EyasError
 from inventory.model import Host
 from provision.looking import Seen, Sight, gather, host_rules
@@ -59,9 +58,9 @@ def _groups(found: Sequence[Diagnosed]) -> dict[str, list[_Rank]]:
     groups: dict[str, list[_Rank]] = {}
     for one in found:
         for seen in one.sight.seen if one.sight else ():
-            group = seen.release.get("group")
-            if isinstance(group, Mapping) and one.sight:
-                hosts = ", ".join(str(m["host"]) for m in group["members"])
+            group: Any = seen.release.get("group")
+            if (members := members_of(group)) and one.sight:
+                hosts = ", ".join(str(m["host"]) for m in members)
                 rank = _Rank(int(group["rank"]), one.sight, seen)
                 groups.setdefault(f"{seen.deployment} on {hosts}", []).append(rank)
     return {name: sorted(ranks, key=lambda r: r.number) for name, ranks in groups.items()}
@@ -72,7 +71,14 @@ def _report(name: str, ranks: list[_Rank], lost: Mapping[str, str]) -> Report:
     journals = [(r.sight.facts.host, _journal(r)) for r in ranks]
     rules = [o for r in ranks for o in host_rules(r.sight, r.seen)]
     rules += _between(ranks, facts)
-    return group_report(name, merge_journals(journals, _ahead(facts)), _head(ranks[0]), rules, lost)
+    down = [f for r, (host, text) in zip(ranks, journals, strict=True) if (f := _down(r, host, text))]
+    merged = merge_journals(journals, _ahead(facts))
+    return group_report(name, merged, _head(ranks[0]), rules, lost, down)
+
+
+def _down(rank: _Rank, host: str, journal: str) -> Finding | None:
+    units = rank.sight.facts.value("eyas.units", dict) or {}
+    return stopped(host, rank.seen.unit, units.get(rank.seen.unit) or {}, journal)
 
 
 def _head(rank: _Rank) -> Inputs:
@@ -92,18 +98,6 @@ def _ahead(facts: Sequence[HostFacts]) -> dict[str, float]:
 
 def _between(ranks: list[_Rank], facts: Sequence[HostFacts]) -> list[Outcome]:
     """What differs between the hosts, which no look at one of them sees."""
-    found = compare(facts, ranks[0].group["members"])
-    ids = {r.sight.facts.host: _release(r) for r in ranks}
-    if len(set(ids.values())) > 1:
-        told = ", ".join(f"{h} {i}" for h, i in ids.items())
-        slug = "ranks-differ"
-        text = f"the ranks serve different releases: {told}"
-        host = facts[0].host
-        found.append(Finding(code_of(slug), slug, Severity.ERROR, "ranks differ", text, host=host))
+    found = compare(facts, ranks[0].group["members"], ranks[0].seen.deployment)
     status = Status.FINDINGS if found else Status.OK
     return [Outcome("between the ranks", status, tuple(found))]
-
-
-def _release(rank: _Rank) -> str:
-    current = rank.sight.facts.value("eyas.current", dict) or {}
-    return str(current.get(rank.seen.deployment, "none"))

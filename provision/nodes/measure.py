@@ -8,6 +8,8 @@ from provision.nodes.ranks import Rank
 __all__ = ["measure_links"]
 
 SECONDS = 3
+#: From master_port on: beyond what the supervisors and Ray's head take.
+PORT = 10
 
 
 def measure_links(ranks: list[Rank]) -> dict[str, float]:
@@ -25,11 +27,26 @@ def measure_links(ranks: list[Rank]) -> dict[str, float]:
                 hint="apt-get install -y iperf3 on every host of the group, or leave --measure-network out",
                 host=rank.name,
             )
-    return {r.name: _one(head, r, address[head.name], address[r.name], group["port"] + 1) for r in others}
+    return {
+        r.name: _one(head, r, address[head.name], address[r.name], group["port"] - 1 + PORT) for r in others
+    }
 
 
 def _one(head: Rank, other: Rank, server: str, own: str, port: int) -> float:
-    serve = ("iperf3", "-s", "-1", "-B", server, "-p", str(port), "--forceflush")
+    serve = (
+        "timeout",
+        "-k",
+        "2",
+        str(SECONDS + 30),
+        "iperf3",
+        "-s",
+        "-1",
+        "-B",
+        server,
+        "-p",
+        str(port),
+        "--forceflush",
+    )
     with head.shell.session(serve) as session:
         session.readline(timeout=10)  # a line of its banner: it is about to listen
         argv = ("iperf3", "-c", server, "-B", own, "-p", str(port), "-t", str(SECONDS), "-J")
@@ -39,9 +56,11 @@ def _one(head: Rank, other: Rank, server: str, own: str, port: int) -> float:
 
 def mbit_of(text: str, host: str) -> float:
     """What the receiver got, from iperf3's JSON."""
+    told = None
     try:
         told = json.loads(text)
         return float(told["end"]["sum_received"]["bits_per_second"]) / 1e6
     except (ValueError, KeyError, TypeError) as e:
-        said = text.strip()[-200:] or "no output"
+        error = told.get("error") if isinstance(told, dict) else None
+        said = error or text.strip()[-200:] or "no output"
         raise ChangeFailed(f"iperf3 measured nothing: {said}", hint="is its port open?", host=host) from e

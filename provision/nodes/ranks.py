@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,6 +39,8 @@ class Rank:
     want: Want | None = None
     lock: Session | None = None
     changes: list[Change] = field(default_factory=list)
+    #: Host -> Mbit/s from it to rank 0, where that was measured.
+    links: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -57,10 +57,14 @@ def _split(hosts: list[Host], d: Deployment) -> dict[str, list[Host]]:
     if len(members) == len(set(members)) == len(hosts):
         return fitting
     raise UsageError(
-        f"deployment {d.name} takes {d.nodes} nodes, and {len(hosts)} hosts are selected "
+        f"deployment {d.name} takes {d.nodes} nodes, and {_hosts(len(hosts))} selected "
         f"({', '.join(h.name for h in hosts)})",
         hint="select a whole group; with several groups give their hosts the variable eyas_group: NAME",
     )
+
+
+def _hosts(count: int) -> str:
+    return "1 host is" if count == 1 else f"{count} hosts are"
 
 
 def _group(name: str, hosts: list[Host], wanted: Mapping[str, Deployment]) -> Group:

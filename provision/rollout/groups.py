@@ -13,11 +13,11 @@ from inventory.errors import ChangeFailed, CheckRefused, EyasError
 from inventory.model import Host
 from provision import layout, service
 from provision.converge import HostReport, look, plan_changes
-from provision.nodes.converge import resolve_group, seat_group
 from provision.nodes.ranks import GroupStopped, Rank, each_rank
 from provision.nodes.reach import refuse_unreachable
+from provision.nodes.resolve import resolve_group, seat_group
 from provision.nodes.roster import Group
-from provision.nodes.switch import GroupSwitch, side_by_side
+from provision.nodes.switch import GroupSwitch, Over, settle_together, side_by_side
 from provision.rollout.crew import HostCrew
 from provision.rollout.gate import Verdict
 from provision.rollout.plan import Member, host_words
@@ -120,7 +120,11 @@ class GroupCrew:
         if not member.peers:
             self.crew.serve(member, release)
             return
-        switch = GroupSwitch([p.name for p in member.parts()])
+        by = {p.name: p.as_host() for p in member.parts()}
+        self._each(member, lambda part: self.crew.take(part.as_host()))
+        over = Over(lambda name: self.crew.shell(by[name]), str(member.deployment["name"]))
+        settle_together(over, list(by), self.crew.say)
+        switch = GroupSwitch(list(by), over, self.crew.say)
         self._each(member, lambda part: self._serve(part, release, switch))
 
     def _serve(self, part: Member, release: str, switch: GroupSwitch) -> None:
@@ -183,8 +187,9 @@ def resolve_group_member(member: Member, crew: HostCrew) -> Member:
 def merged(parts: list[Member]) -> Member:
     """One member of its ranks' members. Raises CheckRefused when they would not move as one."""
     head, *others = parts
+    formers = {p.former for p in parts} - {head.want}
     for part in others:
-        if part.want != head.want or part.former not in {head.former, head.want}:
+        if part.want != head.want or len(formers) > 1:
             raise CheckRefused(
                 f"ranks-differ: {head.name} goes from {head.former} to {head.want}, "
                 f"{part.name} from {part.former} to {part.want}",
@@ -197,6 +202,7 @@ def merged(parts: list[Member]) -> Member:
     return replace(
         head,
         state=state,
+        former=next(iter(formers), head.former),
         changes=tuple(titles),
         weight_bytes=sum(p.weight_bytes for p in parts),
         wheel_bytes=sum(p.wheel_bytes for p in parts),

@@ -95,3 +95,56 @@ def test_hosts_that_differ_are_told_apart() -> None:
         ("clock-skew", "b"),
     ]
     assert compare([a, facts("b", port("eth0", "10.0.0.2", mtu=9000), gpus=h200)], MEMBERS) == []
+
+
+def serving(release: str, weights: str = "w1", **more: Any) -> dict[str, Any]:
+    told = {
+        "id": release,
+        "engine_version": "0.33.0",
+        "lock": {"id": "l1"},
+        "weights": {"target": {"path": weights}},
+    }
+    return {"eyas": {"current": {"big": release}, "releases": [{**told, **more}]}}
+
+
+def test_ranks_that_serve_different_things_are_told_with_what_differs() -> None:
+    a = facts("a", **serving("r1"))
+    assert compare([a, facts("b", **serving("r1"))], MEMBERS, "big") == []
+    (other,) = compare([a, facts("b", **serving("r2", "w2"))], MEMBERS, "big")
+    assert (other.slug, other.host, other.severity.value) == ("ranks-differ", "b", "error")
+    assert "release r2 here, r1 on a; target weights w2 here, w1 on a" in other.cause
+    (lock,) = compare([a, facts("b", **serving("r1", lock={"id": "l2"}))], MEMBERS, "big")
+    assert "wheel lock l2 here, l1 on a" in lock.cause
+    (none,) = compare([a, facts("b", eyas={"current": {}, "releases": []})], MEMBERS, "big")
+    assert "release none here, r1 on a" in none.cause
+    assert compare([a, facts("b", eyas={"missing": "no answer"})], MEMBERS, "big") == []
+    assert compare([a, facts("b", **serving("r2"))], MEMBERS) == [], "about to be switched"
+
+
+def test_one_machine_under_two_names_is_no_group() -> None:
+    a, b = facts("a", LO, port("eth0", "10.0.0.1")), facts("b", LO, port("eth0", "10.0.0.1"))
+    for wishes in ({}, {"a": "eth0", "b": "eth0"}, {"a": "lo", "b": "lo"}):
+        with pytest.raises(CheckRefused, match="a and b have the same address"):
+            choose(a, b, **wishes)
+
+
+def test_a_host_without_ipv4_is_named() -> None:
+    a = facts("a", LO, port("eth0", "10.0.0.1"))
+    for b in (
+        facts("b", LO, port("eth0", None, netmask=None)),
+        facts("b", LO, DOCKER, port("usb0", "169.254.3.1", netmask="255.255.0.0")),
+        facts("b", port("eth0", "10.0.0.2", netmask="255.0.255.0")),
+        facts("b"),
+    ):
+        with pytest.raises(
+            CheckRefused, match=r"no IPv4 address on an interface .*: b; hosts of a group"
+        ) as e:
+            choose(a, b)
+        assert e.value.host == "b"
+
+
+def test_addresses_that_hosts_gave_themselves_are_no_shared_network() -> None:
+    own = "255.255.0.0"
+    a = facts("a", port("usb0", "169.254.3.1", netmask=own), port("eth0", "10.0.0.1"))
+    b = facts("b", port("usb0", "169.254.3.2", netmask=own), port("eth0", "10.0.0.2"))
+    assert choose(a, b) == [("eth0", "10.0.0.1"), ("eth0", "10.0.0.2")]

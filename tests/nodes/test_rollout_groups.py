@@ -12,11 +12,26 @@ from provision.nodes.switch import GroupSwitch
 from provision.rollout.batches import batches
 from provision.rollout.groups import GroupCrew, merged
 from provision.rollout.plan import Member, Options, Plan
+from provision.shell import Result
 
 
 def part(name: str, state: str = "pending", want: str = "new", former: str | None = "old") -> Member:
     host = {"name": name, "address": name, "groups": (), "vars": {}}
     return Member(host, {"name": "big"}, state, want=want, former=former, weight_bytes=5, changes=("serve",))
+
+
+class Quiet:
+    """A host on which no switch goes on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def run(self, argv: tuple[str, ...], **_: Any) -> Result:
+        assert argv[0] == "flock"
+        return Result(argv, 0, "", "", 0)
+
+    def answers(self, *, within: float) -> bool:
+        return within > 0
 
 
 class Crew:
@@ -25,6 +40,16 @@ class Crew:
     def __init__(self, **fails: Callable[[str], None]) -> None:
         self.fails, self.calls = fails, list[tuple[str, str]]()
         self.mutex = threading.Lock()
+        self.told: list[tuple[str, str]] = []
+
+    def take(self, host: Any) -> None:
+        assert (host.name, "old") not in self.calls
+
+    def say(self, name: str, text: str) -> None:
+        self.told.append((name, text))
+
+    def shell(self, host: Any) -> Any:
+        return Quiet(host.name)
 
     def serve(self, member: Member, release: str, on_line: Any = None) -> None:
         with self.mutex:

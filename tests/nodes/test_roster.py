@@ -4,9 +4,20 @@ from typing import Any
 
 import pytest
 
-from inventory.errors import EyasError
+from checks.doctor.model import Report
+from checks.facts import HostFacts
+from checks.outcome import Finding, Fix, Severity
+from checks.rule import code_of
+from inventory.catalogue import load_catalogue
+from inventory.command import render
+from inventory.errors import EyasError, UsageError
 from inventory.model import Deployment, Host, ModelRef
+from inventory.roles import Node
+from provision.diagnosis import Diagnosed
+from provision.looking import Sight
+from provision.mend import _remedy
 from provision.nodes.roster import groups_of
+from provision.want import Sources, want_for
 
 
 def deployment(**changes: Any) -> Deployment:
@@ -46,7 +57,7 @@ def test_several_groups_by_inventory_group_or_variable() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_no_half_group(count: int) -> None:
-    with pytest.raises(EyasError, match=f"takes 2 nodes, and {count} hosts are selected"):
+    with pytest.raises(EyasError, match=f"takes 2 nodes, and {count} hosts? (is|are) selected"):
         ranks(hosts(*"abcde"[:count]), deployment())
 
 
@@ -73,3 +84,57 @@ def test_keys_that_can_not_be() -> None:
         deployment(tensor_parallel=3)
     with pytest.raises(ValueError, match="head and interface say where nodes meet, but nodes is 1"):
         deployment(nodes=1, head="a", interface="eth0")
+    with pytest.raises(ValueError, match="port 29502 is where the nodes meet"):
+        deployment(port=29502)
+    with pytest.raises(ValueError, match="and Ray above them"):
+        deployment(port=29700, distributed="ray")
+    assert deployment(port=29700).nodes == 2
+    for key in ("head", "interface"):
+        with pytest.raises(ValueError, match="at least 1 character"):
+            deployment(**{key: ""})
+
+
+def sglang(**changes: Any) -> tuple[str, ...]:
+    d = deployment(engine="sglang", master_port=30100, **changes)
+    release = load_catalogue().release("sglang", "0.5.6")
+    return render(d, release, node=Node(1, "10.0.0.1", 30100, "10.0.0.2", "eth0"))
+
+
+def test_sglang_meets_at_one_address_and_port() -> None:
+    """sglang.srt.server_args of 0.4.6.post5 and 0.5.6: --nnodes, --node-rank, --dist-init-addr HOST:PORT."""
+    argv = sglang()
+    told = {k: argv[argv.index(k) + 1] for k in ("--nnodes", "--node-rank", "--dist-init-addr")}
+    assert told == {"--nnodes": "2", "--node-rank": "1", "--dist-init-addr": "10.0.0.1:30100"}
+    assert not {"--headless", "--master-addr", "--master-port"} & set(argv)
+
+
+def test_what_sglang_can_not_do_over_nodes() -> None:
+    with pytest.raises(UsageError, match="takes the ports after master_port"):
+        sglang(extra_args=("--enable-dp-attention",))
+    with pytest.raises(UsageError, match=r"sglang 0\.5\.6 spans nodes by itself, not through Ray"):
+        sglang(distributed="ray")
+
+
+@pytest.mark.parametrize("distributed", ["auto", "ray"])
+def test_one_host_of_several_is_never_changed_alone(distributed: str) -> None:
+    """By a bench, by `doctor --fix`: through Ray the engine itself would not have noticed."""
+    with pytest.raises(UsageError, match="spans 2 nodes, and this works on one host alone") as e:
+        want_for(
+            hosts("a")[0], deployment(distributed=distributed), HostFacts("a", 0.0, {}), Sources(), print
+        )
+    assert "invoke provision --host GROUP" in e.value.hint
+
+
+def test_the_doctor_mends_no_deployment_of_several_hosts() -> None:
+    slug = "spec-context-length-mismatch"
+    fix = (Fix("max_model_len", "4096"),)
+    cause = Finding(code_of(slug), slug, Severity.ERROR, "t", "c", fix=fix, root=True)
+
+    def remedy(d: Deployment) -> object:
+        sight = Sight(HostFacts("a", 0.0, {}))
+        return _remedy(
+            Diagnosed(hosts("a")[0], Report((cause,), (), ""), 4, sight=sight, deployment=d), cause
+        )
+
+    assert remedy(deployment(nodes=1)) is not None
+    assert remedy(deployment()) is None

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from tests.lab.rollout.fleet import LOOSE, Fleet
+from tests.lab.rollout.fleet import LOOSE, ROOT, Fleet
+from tests.lab.rollout.running import Run
 
 __all__ = ["HOSTS", "GroupFleet"]
 
@@ -66,6 +68,11 @@ class GroupFleet(Fleet):
             time.sleep(0.25)
         return time.monotonic() - began
 
+    def link(self, name: str) -> str:
+        """The version whose release the host points at, whether or not it serves."""
+        path = self.sh("grep -o '/etc/eyas-lab/[^.]*.fault' /var/lib/eyas/current/fl/release.json", name)
+        return Path(path).stem
+
     def serves(self, version: str) -> bool:
         return self.states() == dict.fromkeys(HOSTS, "active") and self.served() == dict.fromkeys(
             HOSTS, version
@@ -84,6 +91,24 @@ class GroupFleet(Fleet):
         """The engine's main process: the supervisor's child."""
         main = self.sh("systemctl show -P MainPID eyas-fl.service", name)
         return int(self.sh(f"cat /proc/{main}/task/{main}/children", name).split()[0])
+
+    def begin(self, task: str, version: str, *words: str) -> Run:
+        """The command in a process of its own, to be killed or looked at while it runs."""
+        log = self.home / f"{version}-{task}.log"
+        file = str(self.deployment(version))
+        argv = [sys.executable, "-c", "from tasks import main; main()", task, "--deployment", file, "--json"]
+        with log.open("w") as stderr:
+            p = subprocess.Popen(
+                [*argv, *words, "--inventory", str(self.lab.inventory)],
+                cwd=ROOT, env=self.env, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+            )  # fmt: skip
+        return Run(p, log, self.home / "state" / "eyas" / "rollouts")
+
+    def settings(self, version: str, **settings: Any) -> None:
+        """How this version behaves on both hosts, which is quick but for what is told."""
+        for name in HOSTS:
+            self.fault(name, version, **{"start_s": 0, "tokens_per_s": 2000, **settings})
 
     def rollout_group(self, version: str, *words: str) -> subprocess.CompletedProcess[str]:
         file = str(self.deployment(version))

@@ -14,8 +14,8 @@ from typing import Any, Self
 import pytest
 
 from tests.lab.conftest import MakeLab
+from tests.lab.packages import offer
 from tests.lab.rollout.fleet import LOOSE, Fleet
-from tests.lab.router.packages import offer_haproxy
 
 pytestmark = pytest.mark.lab
 
@@ -138,7 +138,7 @@ def routed(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
     fleet.env["EYAS_LAB_KEY"] = KEY
     fleet.extra = {"host": "0.0.0.0", "api_key": "env:EYAS_LAB_KEY"}
     with ThreadPoolExecutor() as pool:
-        offered = pool.submit(offer_haproxy, lab, "front")
+        offered = pool.submit(offer, lab, "front", "haproxy")
         code, _, log = rollout(fleet, "one")
         assert code == 0, log
         offered.result()

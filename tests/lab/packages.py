@@ -1,4 +1,4 @@
-"""The distribution's HAProxy for lab hosts, fetched once and installed by their own apt."""
+"""Packages of the distribution for lab hosts, fetched once and installed by their own apt."""
 
 import hashlib
 import os
@@ -10,30 +10,30 @@ from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.hosts import Lab
 from tests.lab.rootfs import apt_sources, ensure_rootfs, pick_release
 
-__all__ = ["offer_haproxy"]
+__all__ = ["offer"]
 
 _FIELDS = ("Package", "Version", "Architecture", "Depends", "Pre-Depends", "Provides", "Description")
 
 
-def offer_haproxy(lab: Lab, host: str) -> None:
-    """Let apt on this host find HAProxy and what it needs that a lab host lacks."""
-    folder = _packages()
-    target = "/opt/eyas-lab/router"
+def offer(lab: Lab, host: str, package: str) -> None:
+    """Let apt on this host find the package and what it needs that a lab host lacks."""
+    folder = _packages(package)
+    target = f"/opt/eyas-lab/{package}"
     argv = ["ssh", *lab.ssh_args(host), "sudo", "sh", "-c", f"'mkdir -p {target} && tar -xC {target}'"]
     with subprocess.Popen(["tar", "-cC", str(folder), "."], stdout=subprocess.PIPE) as tar:
         subprocess.run(argv, stdin=tar.stdout, check=True, capture_output=True)
-    lab.host(host).write("/etc/apt/sources.list.d/router.list", f"deb [trusted=yes] file:{target} ./\n")
+    lab.host(host).write(f"/etc/apt/sources.list.d/{package}.list", f"deb [trusted=yes] file:{target} ./\n")
 
 
-def _packages() -> Path:
+def _packages(package: str) -> Path:
     release = pick_release()
     root = ensure_rootfs(release, yes=True)
     return build_once(
-        cache_root() / "lab" / f"haproxy-{root.name}", lambda out: _download(out, release, root)
+        cache_root() / "lab" / f"{package}-{root.name}", lambda out: _download(out, package, release, root)
     )
 
 
-def _download(out: Path, release: str, root: Path) -> None:
+def _download(out: Path, package: str, release: str, root: Path) -> None:
     """By this machine's apt, with the lab host's list of what is installed."""
     with tempfile.TemporaryDirectory() as name:
         temp = Path(name)
@@ -49,7 +49,7 @@ def _download(out: Path, release: str, root: Path) -> None:
             "APT::Sandbox::User": "root",
         }
         words = [w for k, v in options.items() for w in ("-o", f"{k}={v}")]
-        for verb in (["update"], ["install", "--download-only", "--no-install-recommends", "-y", "haproxy"]):
+        for verb in (["update"], ["install", "--download-only", "--no-install-recommends", "-y", package]):
             argv = ["apt-get", "-q", *words, *verb]
             subprocess.run(argv, check=True, capture_output=True, env={**os.environ, "LC_ALL": "C"})
         found = sorted((temp / "cache/archives").glob("*.deb"))
