@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from inventory.roles import Node, distribution
 from provision import layout
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
+from provision.revisions import Branches
 from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import wheelhouse_of
@@ -31,7 +33,9 @@ __all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
 
 #: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
 INSTALLED_PER_WHEEL_BYTE = 3.6
-#: Typical wheel sets in bytes where the real size is not known before they are downloaded.
+#: And this many times what its archives unpack to, for the compiled files: measured 2,123 MiB from 1,987 MiB.
+COMPILED = 1.1
+#: Typical wheel sets in bytes where neither the lock nor a folder of wheels tells the real size.
 WHEELS_BYTES = {"cuda": 9_000_000_000, "cpu": 650_000_000}
 
 
@@ -45,6 +49,9 @@ class Sources:
     secrets: Secrets = field(default_factory=Secrets)
     endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
     wheelhouse: Path | None = None
+    #: Hosts copy wheels from each other, so each has a whole wheelhouse for a while (a rollout).
+    shared: bool = False
+    branches: Branches = field(default_factory=Branches)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class Want:
     api_key: str | None
     hub_token: str | None
     notes: tuple[str, ...]
+    #: Of ``notes``: branches of the deployment's file that have left what is served.
+    moved: tuple[str, ...] = ()
     #: Of several hosts: this rank's place and its peers, as release.json tells it.
     group: Mapping[str, Any] = field(default_factory=dict)
 
@@ -97,10 +106,12 @@ def want_for(
     lock = lock or _lock_for(d, resolution.version, python)
     token, key = sources.secrets.read(d.hub_token), sources.secrets.read(d.api_key)
     refs = {"target": d.target} | ({"draft": d.draft.model} if d.draft.model else {})
-    manifests = {}
+    ask = partial(manifest_of, endpoint=sources.endpoint, token=token)
+    found = {}
     for role, ref in refs.items():
         say(f"reading what {ref.label} is made of")
-        manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
+        found[role] = sources.branches.find(role, ref, d, facts, ask)
+    manifests = {role: f.manifest for role, f in found.items()}
     env = layout.env_dir(lock.id)
     through_ray = d.nodes > 1 and distribution(d, engine) == "ray"
     if through_ray and "ray" not in lock.packages:
@@ -138,10 +149,15 @@ def want_for(
         environment=environment,
         manifests=manifests,
         release=make_release(d, served),
-        host=_host_want(d, engine, manifests, environment, facts),
+        host=_host_want(d, engine, manifests, environment, facts, _wheel_room(d, lock, environment, sources)),
         api_key=key,
         hub_token=token,
-        notes=resolution.reasons + ((engine.note,) if engine.note else ()) + lacking(d, engine, lock),
+        notes=(
+            *resolution.reasons,
+            *filter(None, (engine.note, *(f.note(d) for f in found.values()))),
+            *lacking(d, engine, lock),
+        ),
+        moved=tuple(f.note(d) for f in found.values() if f.moved),
         group=served.group or {},
     )
 
@@ -273,11 +289,16 @@ def complete_weights(facts: HostFacts, manifests: Iterable[Manifest]) -> set[str
 
 
 def _host_want(
-    d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: EnvWant, facts: HostFacts
+    d: Deployment,
+    engine: EngineRelease,
+    manifests: dict[str, Manifest],
+    env: EnvWant,
+    facts: HostFacts,
+    room: dict[str, int],
 ) -> HostWant:
     have = complete_weights(facts, manifests.values())
     weights = {m.ref.label: m.total_bytes for m in manifests.values() if m.folder not in have}
-    wheels = 0 if env.lock_id[:16] in complete_envs(facts) else _wheel_bytes(d, env)
+    wheels = {} if env.lock_id[:16] in complete_envs(facts) else room
     floors = floors_of(engine, d.device)
     return HostWant(
         device=d.device,
@@ -289,7 +310,7 @@ def _host_want(
         address=d.host,
         port=d.port,
         unit=f"{layout.unit_name(d.name)}.service",
-        disk={layout.ROOT: {"wheels": wheels} if wheels else {}, layout.STATE: weights},
+        disk={layout.ROOT: wheels, layout.STATE: weights},
         weights_bytes=sum(m.total_bytes for m in manifests.values()),
         tools=("rsync",) if d.wheels_from == "push" or d.weights_from == "push" else (),
     )
@@ -311,10 +332,17 @@ def floors_of(engine: EngineRelease, device: Device) -> Floors:
     )
 
 
-def _wheel_bytes(d: Deployment, env: EnvWant) -> int:
-    if env.wheelhouse and (size := env.wheelhouse.size()) is not None:
-        return int(size * (1 + INSTALLED_PER_WHEEL_BYTE))
-    return WHEELS_BYTES[d.device] * 2
+def _wheel_room(d: Deployment, lock: WheelLock, env: EnvWant, sources: Sources) -> dict[str, int]:
+    """Bytes below /opt/eyas while an environment is made: what it is, and the wheels where they come first.
+
+    From an index uv unpacks while it downloads. Real sizes where the wheels are here or the lock tells them.
+    """
+    house = env.wheelhouse or wheelhouse_of(lock, sources.wheelhouse)
+    size = house.size() or lock.download_bytes or WHEELS_BYTES[d.device]
+    unpacked = house.unpacked()
+    installed = unpacked * COMPILED if unpacked else size * INSTALLED_PER_WHEEL_BYTE
+    stored = {"wheels": size} if env.wheelhouse or sources.shared else {}
+    return {**stored, "environment": int(installed)}
 
 
 def _default_utilization(engine: EngineRelease) -> float:
