@@ -22,22 +22,16 @@ from inventory.ray import ray_argv, ray_environment
 from inventory.resolve import resolve_version
 from inventory.roles import Node, distribution
 from provision import layout
+from provision.beside import lacking, own_places
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
 from provision.revisions import Branches
 from provision.secrets import Secrets
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import wheelhouse_of
+from provision.wheelroom import wheel_room
 
-__all__ = ["Sources", "Want", "floors_of", "lacking", "want_for"]
-
-#: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
-INSTALLED_PER_WHEEL_BYTE = 3.6
-#: And this many times what its archives unpack to, for the compiled files: measured 2,123 MiB from 1,987 MiB.
-COMPILED = 1.1
-#: Typical wheel sets in bytes where neither the lock nor a folder of wheels tells the real size.
-WHEELS_BYTES = {"cuda": 9_000_000_000, "cpu": 650_000_000}
-
+__all__ = ["Sources", "Want", "floors_of", "want_for"]
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -142,6 +136,9 @@ def want_for(
             hint="keep host: 127.0.0.1 and put a router with the key in front",
         )
     environment = _env_want(host, d, engine, lock, facts, sources)
+    house = environment.wheelhouse or wheelhouse_of(lock, sources.wheelhouse)
+    stored = sources.shared or d.wheels_from == "push"
+    room = wheel_room(lock, house, d.device, stored=stored)
     return Want(
         deployment=d,
         engine=engine,
@@ -149,7 +146,7 @@ def want_for(
         environment=environment,
         manifests=manifests,
         release=make_release(d, served),
-        host=_host_want(d, engine, manifests, environment, facts, _wheel_room(d, lock, environment, sources)),
+        host=_host_want(d, engine, manifests, environment, facts, room),
         api_key=key,
         hub_token=token,
         notes=(
@@ -159,17 +156,6 @@ def want_for(
         ),
         moved=tuple(f.note(d) for f in found.values() if f.moved),
         group=served.group or {},
-    )
-
-
-def lacking(d: Deployment, engine: EngineRelease, lock: WheelLock) -> tuple[str, ...]:
-    """What the engine would use and the lock does not bring, as notes: nothing is added to a locked set."""
-    return tuple(
-        f"the lock has no {p.wheel}: {p.why}; where your index has it: invoke lock --requirement FILE"
-        for p in engine.pieces
-        if p.device in {None, d.device}
-        and p.method in {None, d.draft.method}
-        and p.wheel not in lock.packages
     )
 
 
@@ -221,9 +207,6 @@ def _environment(
     *,
     through_ray: bool = False,
 ) -> dict[str, str]:
-    """Every cache below the unit's own folders: a service user has no home that can be written."""
-    unit = layout.unit_name(d.name)
-    cache, state = f"/var/cache/{unit}", f"/var/lib/{unit}"
     cuda = facts.value("cuda.home", str) if d.device == "cuda" else None
     path = [
         f"{env}/bin",
@@ -233,16 +216,7 @@ def _environment(
     return {
         "PATH": ":".join(path),
         **({"CUDA_HOME": cuda} if cuda else {}),
-        "HOME": state,
-        "XDG_CACHE_HOME": cache,
-        "XDG_CONFIG_HOME": f"{state}/config",
-        "VLLM_CACHE_ROOT": f"{cache}/vllm",
-        "HF_HOME": f"{cache}/hf",
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "TRITON_CACHE_DIR": f"{cache}/triton",
-        "NUMBA_CACHE_DIR": f"{cache}/numba",
-        "OUTLINES_CACHE_DIR": f"{cache}/outlines",
-        "FLASHINFER_WORKSPACE_BASE": cache,
+        **own_places(d.name),
         "PYTHONUNBUFFERED": "1",
         **(ray_environment(d, node) if through_ray and node else {}),
         **render_env(d, engine, node=node),
@@ -330,19 +304,6 @@ def floors_of(engine: EngineRelease, device: Device) -> Floors:
         glibc=stack.glibc if cuda or cpu is None else cpu.glibc,
         compute_capability=stack.compute_capability if cuda else None,
     )
-
-
-def _wheel_room(d: Deployment, lock: WheelLock, env: EnvWant, sources: Sources) -> dict[str, int]:
-    """Bytes below /opt/eyas while an environment is made: what it is, and the wheels where they come first.
-
-    From an index uv unpacks while it downloads. Real sizes where the wheels are here or the lock tells them.
-    """
-    house = env.wheelhouse or wheelhouse_of(lock, sources.wheelhouse)
-    size = house.size() or lock.download_bytes or WHEELS_BYTES[d.device]
-    unpacked = house.unpacked()
-    installed = unpacked * COMPILED if unpacked else size * INSTALLED_PER_WHEEL_BYTE
-    stored = {"wheels": size} if env.wheelhouse or sources.shared else {}
-    return {**stored, "environment": int(installed)}
 
 
 def _default_utilization(engine: EngineRelease) -> float:

@@ -13,7 +13,8 @@ from checks.preconditions import run_preconditions, verdict
 from inventory.locks import find_lock
 from inventory.model import Deployment, Host, ModelRef
 from provision import layout
-from provision.want import COMPILED, INSTALLED_PER_WHEEL_BYTE, Sources, want_for
+from provision.want import Sources, want_for
+from provision.wheelroom import COMPILED, INSTALLED_PER_WHEEL_BYTE
 from tests.lab.provision.stage import write_model
 
 LOCK = find_lock("vllm-0.33.0-cu130-cp312")
