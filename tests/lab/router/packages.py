@@ -1,4 +1,4 @@
-"""The distribution's HAProxy for lab hosts, fetched once and installed by their own apt."""
+"""What routers are installed from: HAProxy by a lab host's own apt, sglang-router by its wheels."""
 
 import hashlib
 import os
@@ -6,13 +6,27 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
+
+from inventory.errors import CheckRefused
+from inventory.locks import find_lock
+from inventory.routers import load_routers
+from provision.wheelhouse import wheelhouse_of
 from tests.lab.assets.cache import build_once, cache_root
 from tests.lab.hosts import Lab
 from tests.lab.rootfs import apt_sources, ensure_rootfs, pick_release
 
-__all__ = ["offer_haproxy"]
+__all__ = ["need_sglang_router", "offer_haproxy"]
 
 _FIELDS = ("Package", "Version", "Architecture", "Depends", "Pre-Depends", "Provides", "Description")
+
+
+def need_sglang_router() -> None:
+    """Its wheels (40 MB) where `--push-wheels` takes them from; skips the test where pip can't get them."""
+    try:
+        wheelhouse_of(find_lock(f"{load_routers().sglang_router.lock}-cp311")).fetched(lambda _: None)
+    except CheckRefused as e:
+        pytest.skip(f"no wheels of sglang-router: {e.message}")
 
 
 def offer_haproxy(lab: Lab, host: str) -> None:
