@@ -14,7 +14,7 @@ from surface.commandline import command
         "rounds": "Runs without a change of each tool.",
         "others": "Also ansible-core, mitogen and pyinfra, from PyPI into an environment of their own.",
         "light": "Look at so many light lab hosts with `facts`: seconds, memory, CPU by host.",
-        "spread": "Bring weights to so many light lab hosts over limited links, by the rollout's own tree.",
+        "spread": "Bring weights to so many lab hosts over limited links, by the rollout's own tree.",
         "megabytes": "With --spread: size of the weights.",
         "mbit": "With --spread: what each host's link carries, each way.",
         "yes": "Install missing system packages without asking.",

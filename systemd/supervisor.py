@@ -18,6 +18,8 @@ from endpoint import Down, Release, completion, counters, health
 
 ENDED_BY_ITSELF = 70
 HUNG = 71
+#: An engine that was killed while it was asked something answers with an error before it is gone.
+REAP_S = 1.0
 POLL_S = 1.0
 
 
@@ -135,6 +137,8 @@ class Supervisor:
                 ill = time.monotonic() - well
                 notify("WATCHDOG=1", "STATUS=unhealthy for %d s: %s" % (ill, str(e)[:120]))
                 if ill > self.release.timeouts["hang_s"]:
+                    if not self.sleep(REAP_S):
+                        break  # it ended while it was asked: no hang
                     print("eyas: hung for %d s (%s): ending it for a restart" % (ill, e), flush=True)
                     return False
             else:

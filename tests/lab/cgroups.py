@@ -32,6 +32,9 @@ __all__ = [
 ROOT = Path("/sys/fs/cgroup")
 TOP = "eyas-lab"
 CLONE_NEWCGROUP = 0x02000000
+#: Of CPU time, when it is short, a group at the root gets as much as ONE process there: all labs together
+#: would. A host, or a lab, counts as this many processes, but no lab as more than MOST: operators get on too.
+PROCESSES, MOST = 4, 16
 
 
 def hierarchies() -> dict[str, Path]:
@@ -67,7 +70,18 @@ def create(lab: str, host: str) -> dict[str, str]:
             if name == "unified":
                 _delegate(level.parent)
         made[name] = str(group)
+        _share(group.parent)
+        _share(group.parent.parent)
     return made
+
+
+def _share(group: Path) -> None:
+    """CPU time by the number of groups in it: hosts of a lab, labs of the machine."""
+    below = sum(1 for p in group.iterdir() if p.is_dir())
+    parts = min(PROCESSES * below, MOST)
+    for file, one in (("cpu.shares", 1024), ("cpu.weight", 100)):
+        if (group / file).exists():
+            (group / file).write_text(str(one * parts))
 
 
 def enter(groups: dict[str, str], part: str) -> None:

@@ -323,8 +323,12 @@ def test_two_labs_live_side_by_side_and_down_leaves_nothing(lab: Lab, make_lab: 
     other.down()  # again: nothing to do, no error
 
 
-def test_a_lab_whose_keeper_and_state_are_gone_is_still_removed(make_lab: MakeLab) -> None:
+def test_a_lab_gets_more_cpu_than_one_process_and_is_removed_without_its_state(make_lab: MakeLab) -> None:
     lab = make_lab(["gpu01"], profile="none", size=32 << 20)
+    groups = [m / cgroups.TOP / lab.name for m in cgroups.hierarchies().values()]
+    told = {int(p.read_text()) for g in groups for p in (g / "cpu.shares", g / "cpu.weight") if p.exists()}
+    assert told <= {1024 * cgroups.PROCESSES, 100 * cgroups.PROCESSES}
+    assert told
     (lab.home / "lab.json").unlink()
     assert lab.name in foreign_labs()
     with pytest.raises(UsageError, match="state in another cache"):

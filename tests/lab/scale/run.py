@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from inventory.errors import UsageError
+from inventory.errors import ChangeFailed, EyasError, UsageError
 from tests.lab.hosts import Lab, say_to_stderr
 from tests.lab.scale import fleet, look, spread
 
@@ -36,25 +36,55 @@ class Asked:
 
 
 def bench(asked: Asked, *, yes: bool, as_json: bool) -> int:
-    """Print a table for each part that was asked for, or one JSON document."""
+    """Print a table for each part that was asked for, or one JSON document.
+
+    A part that fails is told of and hides no other. Exit 5 then.
+    """
+    parts = [
+        name
+        for name, wanted in (("small_job", asked.hosts), ("look", asked.light), ("spread", asked.spread))
+        if wanted
+    ]
     found: dict[str, Any] = {}
-    if asked.hosts:
-        with _lab("bench", asked.hosts, yes) as lab:
-            found["small_job"] = fleet.small_job(
-                lab, rounds=asked.rounds, others=asked.others, say=say_to_stderr
-            )
-    if asked.light:
-        with _lab("bench-light", asked.light, yes, light=True) as lab:
-            found["look"] = look.look_at_all(lab, say=say_to_stderr)
-    if asked.spread:
-        with _lab("bench-spread", asked.spread, yes, light=True) as lab:
-            found["spread"] = spread.spread_weights(lab, asked.megabytes, asked.mbit, say=say_to_stderr)
+    failed: dict[str, str] = {}
+    for name in parts:
+        try:
+            found[name] = _PARTS[name](asked, yes)
+        except (EyasError, OSError, RuntimeError) as e:
+            failed[name] = str(e)
+            say_to_stderr(f"{name}: {e}")
     if as_json:
-        print(json.dumps({"schema": 1, **found}))
-        return 0
-    tables = {"small_job": fleet.table, "look": look.table, "spread": spread.table}
-    print("\n\n".join(tables[name](part) for name, part in found.items()))
-    return 0
+        print(json.dumps({"schema": 1, **found, "failed": failed}))
+    else:
+        tables = {"small_job": fleet.table, "look": look.table, "spread": spread.table}
+        print(
+            "\n\n".join(
+                [*(tables[n](p) for n, p in found.items()), *(f"{n}: failed: {w}" for n, w in failed.items())]
+            )
+        )
+    return ChangeFailed.exit_code if failed else 0
+
+
+def _small_job(asked: Asked, yes: bool) -> dict[str, Any]:
+    with _lab("bench", asked.hosts, yes) as lab:
+        return fleet.small_job(lab, rounds=asked.rounds, others=asked.others, say=say_to_stderr)
+
+
+def _look(asked: Asked, yes: bool) -> dict[str, Any]:
+    with _lab("bench-light", asked.light, yes, light=True) as lab:
+        return look.look_at_all(lab, say=say_to_stderr)
+
+
+def _spread(asked: Asked, yes: bool) -> dict[str, Any]:
+    with _lab("bench-spread", asked.spread, yes) as lab:
+        return spread.spread_weights(lab, asked.megabytes, asked.mbit, say=say_to_stderr)
+
+
+_PARTS: dict[str, Callable[[Asked, bool], dict[str, Any]]] = {
+    "small_job": _small_job,
+    "look": _look,
+    "spread": _spread,
+}
 
 
 @contextlib.contextmanager

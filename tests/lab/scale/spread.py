@@ -43,7 +43,7 @@ def best_tree_s(hosts: int, size: int, rate: float) -> float:
 
 
 class _Crew(HostCrew):
-    """A rollout's crew on hosts without systemd: a seed is prepared when it has fetched the weights."""
+    """A rollout's crew that only brings weights: a seed is prepared when it has fetched them."""
 
     def prepare(self, member: Member, *, until_weights: bool = False) -> None:
         if until_weights:
