@@ -110,6 +110,8 @@ class _Run:
         self.mask = self.converge.sources.secrets.mask
         self.progress = Progress(self.mask)
         check_sizes(ask.options.canary, ask.options.serial)
+        if ask.options.max_fail < 1:
+            raise UsageError("--max-fail 0 would stop before the first host", hint="--max-fail 1")
         check_hook(ask.options.drain, "--drain")
         check_hook(ask.options.restore, "--restore")
 

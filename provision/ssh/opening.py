@@ -1,7 +1,6 @@
 """A connection that is open: ssh's own configuration, known hosts enforced, dead links known in seconds."""
 
 import contextlib
-import getpass
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from fabric import Config, Connection
 
 from inventory.errors import HostUnreachable
 from provision.hostkeys import Stamp, UnknownKey, stamp_of, trust
+from provision.journal import operator
 from provision.ssh.options import SshOptions
 from provision.ssh.target import Target
 
@@ -97,6 +97,10 @@ def _open_relay(relay: Connection, known: Path, options: SshOptions) -> None:
 
 @contextlib.contextmanager
 def _errors(name: str, known: Path, address: str, port: int, user: str | None) -> Iterator[None]:
+    by_hand = shlex.join(
+        ("ssh", *(("-p", str(port)) if port != 22 else ()), f"{user}@{address}" if user else address)
+    )
+
     def fail(message: str, hint: str) -> HostUnreachable:
         return HostUnreachable(message, hint=hint, host=name)
 
@@ -115,8 +119,16 @@ def _errors(name: str, known: Path, address: str, port: int, user: str | None) -
         ) from e
     except paramiko.AuthenticationException as e:
         raise fail(
-            f"login refused for user {user or getpass.getuser()} on {address}",
-            f"ssh {address} must work first",
+            f"login refused for user {user or operator()} on {address}",
+            f"{by_hand} must work first",
         ) from e
     except (TimeoutError, paramiko.SSHException, OSError, EOFError) as e:
-        raise fail(f"no SSH connection to {address}:{port}: {e or type(e).__name__}", f"ssh {address}") from e
+        raise fail(f"no SSH connection to {address}:{port}: {_said(e)}", by_hand) from e
+
+
+def _said(e: BaseException) -> str:
+    """The kernel's own word where paramiko wraps it: refused, no route, timed out."""
+    if isinstance(e, paramiko.ssh_exception.NoValidConnectionsError):
+        words = dict.fromkeys(str(getattr(each, "strerror", "") or each) for each in e.errors.values())
+        return ", ".join(words)
+    return str(e) or type(e).__name__
