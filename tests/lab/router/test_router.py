@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inventory.routers import KINDS
 from tests.lab.conftest import MakeLab
 from tests.lab.rollout.fleet import Fleet
 from tests.lab.router.packages import need_sglang_router, offer_haproxy
@@ -34,9 +33,12 @@ def fleet(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         lab.down()
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["haproxy", pytest.param("sglang-router", marks=pytest.mark.long)])
 def routed(fleet: Fleet, request: pytest.FixtureRequest) -> Routed:
-    """One router after the other on the same host: the second takes the first one's place."""
+    """One router after the other on the same host: the second takes the first one's place.
+
+    It does all that the first did and costs as much time again, so it is for `./eyas test --long`.
+    """
     if request.param == "sglang-router":
         need_sglang_router()
     return Routed(fleet, request.param)
