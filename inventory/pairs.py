@@ -7,7 +7,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 __all__ = ["MissingRepo", "Pair", "Pairs", "SmallDraft", "base_name", "load_pairs"]
@@ -115,6 +115,7 @@ class Pairs:
         return base_name(self.aliases.get(base_name(plain), plain))
 
 
+@lru_cache(maxsize=4096)
 def base_name(repo: str) -> str:
     """The name without owner, storage format and case: ``x/Llama-3.1-8B-AWQ`` is ``llama-3.1-8b``."""
     name = repo.rstrip("/").rsplit("/", 1)[-1]

@@ -7,6 +7,7 @@ bomb, a second document, an unknown tag.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ VAULTED = "<ansible-vault>"
 
 MAX_BYTES = 2 * 1024 * 1024
 MAX_NODES = 200_000
+MAX_REMEMBERED = 32_000  # characters
 _PREFIX = "tag:yaml.org,2002:"
 _AS_WRITTEN = {f"{_PREFIX}str", f"{_PREFIX}timestamp", f"{_PREFIX}value", "!unsafe"}
 _MERGE = f"{_PREFIX}merge"
@@ -77,7 +79,7 @@ def read_yaml(path: Path) -> Document:
 def parse_yaml(text: str, path: Path) -> Document:
     """The same for text already read; ``path`` is only named in errors."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = (_remembered if len(text) <= MAX_REMEMBERED else _composed)(text)
         builder = _Builder(path)
         data = builder.build(root, ()) if root is not None else None
     except yaml.MarkedYAMLError as e:
@@ -88,6 +90,14 @@ def parse_yaml(text: str, path: Path) -> Document:
     except RecursionError as e:
         raise InventoryError(f"{path}: nested too deeply", hint="flatten it") from e
     return Document(path, data, builder.lines)
+
+
+def _composed(text: str) -> Node | None:
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+#: A deployment is read again for each host of a fleet; parsing is nearly all of that. Nodes are only read.
+_remembered = lru_cache(maxsize=32)(_composed)
 
 
 def _syntax(path: Path, e: yaml.MarkedYAMLError) -> InventoryError:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jinja2
@@ -140,10 +141,16 @@ def _hang_s(d: Deployment) -> int:
     return max(15 if d.device == "cpu" else 60, longest // 1000)
 
 
-def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
-    engine = jinja2.Environment(  # noqa: S701 - unit files, not HTML
+@cache
+def _templates() -> jinja2.Environment:
+    """Compiled once, not for each host."""
+    return jinja2.Environment(  # noqa: S701 - unit files, not HTML
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
+
+
+def _units(d: Deployment, s: Served, start_s: int) -> dict[str, str]:
+    engine = _templates()
     unit = layout.unit_name(d.name)
     words = {
         "name": d.name,

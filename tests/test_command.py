@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn) -> tuple[Deployment, str]:
     return make(engine, **fields, **draw(drafts(engine))), version
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_parse_undoes_render(case: tuple[Deployment, str]) -> None:
     deployment, version = case

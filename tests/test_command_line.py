@@ -15,10 +15,11 @@ from inventory.errors import CheckRefused
 from surface.commandline import INTERRUPTED, command
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = sorted(Collection.from_module(tasks).task_names)
+ALL = Collection.from_module(tasks)
+NAMES = sorted(ALL.task_names)
 #: They work on the checkout itself.
 CONTRIBUTOR = {"bench-fleet", "simulate-fleet", "check", "test", "docs", "demo"}
-WITH_JSON = [n for n in NAMES if "json" in Collection.from_module(tasks)[n].option_texts]
+WITH_JSON = [n for n in NAMES if "json" in ALL[n].option_texts]
 NUMBERS = [("facts", "--forks"), ("provision", "--forks"), ("lab", "--hosts"), ("command", "--node-rank")]
 
 
@@ -39,9 +40,7 @@ class Run:
 
 def _namespace(word: str) -> Collection:
     """The one task where one is named: invoke copies every task it knows at each start."""
-    return (
-        _only(Collection.from_module(tasks)[word], word) if word in NAMES else Collection.from_module(tasks)
-    )
+    return _only(ALL[word], word) if word in NAMES else ALL
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_every_task_explains_itself(run: Run, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_word_can_be_given(name: str) -> None:
     """Invoke takes a word only for an argument without a value; with a default it would be a task's name."""
-    words = [a for a in Collection.from_module(tasks)[name].get_arguments() if a.positional]
+    words = [a for a in ALL[name].get_arguments() if a.positional]
     assert [a.name for a in words if a.value is not None] == []
 
 

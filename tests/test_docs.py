@@ -1,7 +1,6 @@
 """Generated pages are current, and what the hand-written ones name exists."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,9 @@ PAGES = ("README.md", "DESIGN.md", "CONTRIBUTING.md")
 ELSEWHERE = {"inventory/hosts.yml", "provision/_systemd"}
 
 
-@pytest.mark.parametrize("path", list(pages()), ids=lambda p: p.name)
-def test_generated_pages_are_current(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == pages()[path], "run: invoke docs"
+def test_generated_pages_are_current() -> None:
+    stale = [path.name for path, text in pages().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: invoke docs"
 
 
 def test_readme_has_one_table() -> None:

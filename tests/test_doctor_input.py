@@ -76,7 +76,7 @@ def test_line_numbers_and_text_are_those_of_the_file() -> None:
 
 
 @given(st.lists(st.integers(1, 3_000_000), max_size=4), st.integers(0, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_windows_cover_every_line_once_however_it_is_cut(cuts: list[int], crlf: int) -> None:
     text = ("line\r\n" if crlf == 1 else "line\n") * 300_000 + "tail"
     data = text.encode()
@@ -114,7 +114,7 @@ def test_one_line_without_end_is_bounded() -> None:
 
 
 @given(st.binary(max_size=4000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_bytes_anywhere_never_raise(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     report = diagnose(
@@ -159,7 +159,7 @@ def test_any_bytes_anywhere_never_raise(data: bytes) -> None:
         max_leaves=20,
     )
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_facts_never_raise(tree: Any) -> None:
     facts = tree if isinstance(tree, dict) else {"gpus": tree}
     for given_facts in (facts, {"schema": 1, "host": "h", "taken_at": 1.0, **facts}):

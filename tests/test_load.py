@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from inventory import yamlfile
 from inventory.errors import EyasError, InventoryError, UsageError
 from inventory.hosts import load_inventory
 from inventory.load import (
@@ -181,7 +182,8 @@ def test_all_errors_are_told_at_once(tmp_path: Path) -> None:
     assert "box.yml:9" in caught.value.message
 
 
-def test_alias_bomb_is_refused_quickly(tmp_path: Path) -> None:
+def test_alias_bomb_is_refused_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yamlfile, "MAX_NODES", 10_000)
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{c}: &{c} [{', '.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
     )

@@ -1,8 +1,9 @@
 """Every rule against recorded hosts. A case is data: a host, patches of its facts, the wish, the result."""
 
-import copy
+import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,20 @@ def load_cases() -> list[dict[str, Any]]:
 CASES = load_cases()
 
 
+@cache
+def text_of(host: str) -> tuple[HostFacts, str]:
+    facts = HostFacts.load(HOSTS / f"{host}.json")
+    return facts, json.dumps(facts.tree)
+
+
+def recorded(host: str) -> tuple[HostFacts, dict[str, Any]]:
+    """A recorded host, and a copy of its facts to be changed."""
+    facts, text = text_of(host)
+    return facts, json.loads(text)
+
+
 def facts_of(case: dict[str, Any]) -> HostFacts:
-    facts = HostFacts.load(HOSTS / f"{case['host']}.json")
-    tree = copy.deepcopy(facts.tree)
+    facts, tree = recorded(case["host"])
     for path, value in case.get("facts", {}).items():
         put(tree, path, value)
     return HostFacts(facts.host, facts.taken_at, tree)
@@ -73,6 +85,12 @@ def outcomes_of(case: dict[str, Any]) -> list[Outcome]:
     return run_preconditions(facts_of(case), want_of(case))
 
 
+@cache
+def all_outcomes() -> tuple[Outcome, ...]:
+    """Of every case."""
+    return tuple(o for case in CASES for o in outcomes_of(case))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['file']}-{c['name']}".replace(" ", "-"))
 def test_case(case: dict[str, Any]) -> None:
     outcomes = outcomes_of(case)
@@ -87,7 +105,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 
 def test_every_rule_fires_and_stays_quiet_somewhere() -> None:
-    every = [o for case in CASES for o in outcomes_of(case)]
+    every = all_outcomes()
     fired = {o.check for o in every if o.findings}
     quiet = {o.check for o in every if o.status is Status.OK}
     names = {r.slug for r in RULES}
@@ -96,17 +114,16 @@ def test_every_rule_fires_and_stays_quiet_somewhere() -> None:
 
 
 def slugs() -> set[str]:
-    return {f.slug for case in CASES for o in outcomes_of(case) for f in o.findings}
+    return {f.slug for o in all_outcomes() for f in o.findings}
 
 
 def test_every_finding_names_a_way_out_and_shows_evidence() -> None:
-    for case in CASES:
-        for outcome in outcomes_of(case):
-            for finding in outcome.findings:
-                assert finding.fix, finding
-                assert finding.fix[0].change, finding
-                assert finding.evidence, finding
-                assert not re.search(r"\bNone\b|\{|missing", finding.cause), finding.cause
+    for outcome in all_outcomes():
+        for finding in outcome.findings:
+            assert finding.fix, finding
+            assert finding.fix[0].change, finding
+            assert finding.evidence, finding
+            assert not re.search(r"\bNone\b|\{|missing", finding.cause), finding.cause
 
 
 #: Causes the doctor sees on a live service; their cases are with its rules.

@@ -274,8 +274,8 @@ def test_hard_snippets_take_linear_time(part: str) -> None:
             read_snippet(text)
         return time.process_time() - start
 
-    short, long = (part * (size // len(part)) for size in (5_000, 20_000))
-    assert any(seconds(long) < 8 * seconds(short) + 0.3 for _ in range(3))
+    short, long = (part * (size // len(part)) for size in (2_500, 10_000))
+    assert any(seconds(long) < 8 * seconds(short) + 0.1 for _ in range(3))
 
 
 def test_where_the_text_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,10 @@ class Case:
 
     def said(self, pattern: str | re.Pattern[str]) -> re.Match[str] | None:
         """A lower-case pattern in the flat facts, as they are and with words for underscores."""
-        return re.search(pattern, self.prose) or re.search(pattern, self.prose.replace("_", " "))
+        if not self.prose:
+            return None
+        found = re.search(pattern, self.prose)
+        return found or ("_" in self.prose and re.search(pattern, self.prose.replace("_", " "))) or None
 
     def says(self, *keys: str) -> str:
         """The first of these flat facts, as text."""

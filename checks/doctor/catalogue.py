@@ -7,7 +7,7 @@ facts. Adding either touches its data file and a case, no code.
 import re
 import tomllib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class FixStep:
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def asks(self) -> frozenset[str]:
         """Every name that must be known before this step can be said."""
         used = _NAME.findall(f"{self.value} {self.command} {self.why}")
@@ -56,7 +56,7 @@ class Code:
     safe_fix: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Signature:
     """A regular expression with the literals that must be on the line before it is tried.
 

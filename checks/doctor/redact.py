@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 
 __all__ = ["MASK", "Redactor"]
 
@@ -41,17 +41,21 @@ _SAFE_SETTING = re.compile(
 )
 
 
+@cache
+def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, re.compile(p, re.IGNORECASE if kind == "setting" else 0)) for kind, p in _KINDS)
+
+
 class Redactor:
     """Replaces secrets by MASK; ``removed`` counts them by kind."""
 
     def __init__(self) -> None:
         self.removed: Counter[str] = Counter()
-        self._kinds = [(kind, re.compile(p, re.IGNORECASE if kind == "setting" else 0)) for kind, p in _KINDS]
 
     def text(self, text: str) -> str:
         if not _WORDS.search(text):
             return text
-        for kind, pattern in self._kinds:
+        for kind, pattern in _kinds():
             text = pattern.sub(partial(self._replace, kind), text)
         return text
 

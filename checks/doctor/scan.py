@@ -30,8 +30,9 @@ BEFORE, AFTER = 14_000, 9_000
 WRAP_WIDTH = 60
 #: Lines that one message may have been wrapped onto besides its first.
 WRAPPED = 2
-#: An anchor's words are looked for in the window's vocabulary first: that is some 50 times smaller.
+#: In a large window an anchor's longest word is looked for in the vocabulary first, some 50 times smaller.
 _WORD = re.compile(r"[a-z_]{3,64}")
+SMALL_WINDOW = 16_000
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,18 @@ def scan(blocks: Iterable[bytes], signatures: Iterable[Signature]) -> LogView:
 
 @dataclass(frozen=True)
 class _Index:
-    """Anchor -> the signatures it may start, and the anchor's words."""
+    """Anchor -> the signatures it may start; an anchor's longest word ("" for none) -> such anchors."""
 
     by_anchor: dict[str, list[Signature]]
-    words: dict[str, tuple[str, ...]]
+    by_word: dict[str, list[str]]
+
+    def present(self, low: str, flat: str) -> list[str]:
+        """The anchors that ``flat`` holds: ``low``, lower case, with its line ends as spaces."""
+        if len(flat) < SMALL_WINDOW:
+            return [a for a in self.by_anchor if a in flat]
+        words = "\n".join(set(_WORD.findall(low)))
+        found = {a for word, of in self.by_word.items() if word in words for a in of if a in flat}
+        return [a for a in self.by_anchor if a in found]
 
 
 @lru_cache(maxsize=4)
@@ -99,13 +108,15 @@ def _index(signatures: tuple[Signature, ...]) -> _Index:
     for sig in signatures:
         for anchor in sig.anchors:
             by_anchor.setdefault(anchor, []).append(sig)
-    return _Index(by_anchor, {a: tuple(sorted(_WORD.findall(a), key=len, reverse=True)) for a in by_anchor})
+    by_word: dict[str, list[str]] = {}
+    for anchor in by_anchor:
+        by_word.setdefault(max(_WORD.findall(anchor), key=len, default=""), []).append(anchor)
+    return _Index(by_anchor, by_word)
 
 
 class _Scanner:
     def __init__(self, signatures: tuple[Signature, ...]) -> None:
-        index = _index(signatures)
-        self.by_anchor, self.words = index.by_anchor, index.words
+        self.index = _index(signatures)
         self.view = LogView()
         self.windows = 0
 
@@ -130,9 +141,8 @@ class _Scanner:
     def _window(self, window: Window) -> None:
         low = window.text.lower()
         flat = low.replace("\n", " ").replace("\r", " ")
-        words = "\n".join(set(_WORD.findall(low)))
         lines = _Lines(window)
-        present = [a for a, parts in self.words.items() if all(p in words for p in parts) and a in flat]
+        present = self.index.present(low, flat)
         middle = self.windows >= FIRST_WINDOWS and not window.last
         self.windows += 1
         budget, least = (MIDDLE_BUDGET, 1) if middle else (BUDGET, PER_ANCHOR[0])
@@ -140,7 +150,7 @@ class _Scanner:
         tried: set[tuple[str, int]] = set()
         for anchor in present:
             for begin, end in _places(flat, anchor, lines, most):
-                for sig in self.by_anchor[anchor]:
+                for sig in self.index.by_anchor[anchor]:
                     if (sig.id, begin) not in tried:
                         tried.add((sig.id, begin))
                         self._try(sig, lines, begin, end)

@@ -26,13 +26,13 @@ class OutOfMemory(Exception):
         self.nbytes = nbytes
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Block:
     size: int
     used: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Held:
     size: int
     segment: list[_Block] | None = None
@@ -90,9 +90,12 @@ class Allocator:
         self.reserved = sum(b.size for s in self.segments for b in s)
 
     def _best_fit(self, size: int) -> tuple[list[_Block], _Block] | None:
-        fits = ((b, s) for s in self.segments for b in s if not b.used and b.size >= size)
-        best = min(fits, key=lambda found: found[0].size, default=None)
-        return None if best is None else (best[1], best[0])
+        best: tuple[list[_Block], _Block] | None = None
+        for segment in self.segments:
+            for block in segment:
+                if not block.used and block.size >= size and (best is None or block.size < best[1].size):
+                    best = segment, block
+        return best
 
     def _segment(self, name: str, size: int) -> tuple[list[_Block], _Block]:
         wanted = _MEDIUM_SEGMENT if size < _OWN_SEGMENT else round_up(size, 2 * MIB)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import jinja2
 
@@ -104,10 +105,14 @@ def _settings(want: RouterWant, document: dict[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _template(name: str, want: RouterWant, **words: object) -> str:
-    engine = jinja2.Environment(  # noqa: S701 - configuration, not HTML; every word was checked
+@cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(  # noqa: S701 - configuration, not HTML; every word was checked
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
+
+
+def _template(name: str, want: RouterWant, **words: object) -> str:
     known = {
         **vars(want),
         "folder": HERE,
@@ -115,4 +120,4 @@ def _template(name: str, want: RouterWant, **words: object) -> str:
         "haproxy": load_routers().haproxy.binary,
     }
     known.pop("api_key")
-    return engine.get_template(name).render({**known, **words})
+    return _templates().get_template(name).render({**known, **words})

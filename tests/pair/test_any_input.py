@@ -54,7 +54,7 @@ def meta(base: str, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) 
     return ModelMeta(base, None, plain | config, Missing("-"), found, {}, Missing("-"), 0)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     target=CHANGES,
     draft=CHANGES,

@@ -235,7 +235,7 @@ ERRORS: dict[str, Callable[[str], BaseException]] = {
 }
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_failure_leaves_a_host_in_neither_release(tmp_path: Path, data: st.DataObject) -> None:
     """Random failures, then the operator dies, resumes, dies, ...; in the end nothing goes wrong any more."""

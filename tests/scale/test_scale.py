@@ -61,7 +61,7 @@ def test_a_rollout_that_died_half_way_is_finished_by_resume(tmp_path: Path) -> N
 
 def test_recalling_a_long_journal_is_linear(tmp_path: Path) -> None:
     spent = []
-    for hosts in (100, 400):
+    for hosts in (40, 160):
         record = Record.new(rollout.plan_of(hosts), tmp_path / str(hosts))
         rollout.loop_of(record, rollout.Crew()).run()
         again = Record(record.path)
