@@ -34,7 +34,7 @@ TOP = "eyas-lab"
 CLONE_NEWCGROUP = 0x02000000
 #: Of CPU time, when it is short, a group at the root gets as much as ONE process there: all labs together
 #: would. A host, or a lab, counts as this many processes, but no lab as more than MOST: operators get on too.
-PROCESSES, MOST = 4, 16
+PROCESSES, MOST = 2, 8
 
 
 def hierarchies() -> dict[str, Path]:
