@@ -74,7 +74,10 @@ class Target:
 
 @dataclass(frozen=True)
 class WheelLock:
-    """``packages`` maps normalised names to versions; ``hashes`` to the sha256 of every file allowed."""
+    """``packages`` maps normalised names to versions; ``hashes`` to the sha256 of every file allowed.
+
+    ``download_bytes``: of all its wheels for the target; None where that was not known when it was made.
+    """
 
     name: str
     id: str
@@ -83,6 +86,7 @@ class WheelLock:
     hashes: Mapping[str, tuple[str, ...]]
     text: str
     path: Path | None = None
+    download_bytes: int | None = None
 
     @property
     def engine(self) -> str:
@@ -103,10 +107,11 @@ def parse_lock(text: str, path: Path) -> WheelLock:
     packages: dict[str, str] = {}
     hashes: dict[str, tuple[str, ...]] = {}
     target: Target | None = None
+    size: int | None = None
     for number, line in _logical(text):
         place = f"{path}:{number}"
         if line.startswith(MARKER):
-            target = _target(line.removeprefix(MARKER), place)
+            target, size = _target(line.removeprefix(MARKER), place)
         elif line and not line.startswith("#"):
             name, packages_version, found = _pin(line, place)
             if name in packages:
@@ -116,7 +121,8 @@ def parse_lock(text: str, path: Path) -> WheelLock:
         raise InventoryError(f"{path}: not a wheel lock of eyas (no {MARKER.strip()!r} line)", hint=_REMAKE)
     if not packages:
         raise InventoryError(f"{path}: the lock is empty", hint=_REMAKE)
-    return WheelLock(path.stem, _identity(target, packages, hashes), target, packages, hashes, text, path)
+    identity = _identity(target, packages, hashes)
+    return WheelLock(path.stem, identity, target, packages, hashes, text, path, size)
 
 
 _REMAKE = "make it again with: invoke lock"
@@ -134,16 +140,16 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
         yield start, " ".join(parts)
 
 
-def _target(text: str, place: str) -> Target:
+def _target(text: str, place: str) -> tuple[Target, int | None]:
     try:
         fields: dict[str, Any] = json.loads(text)
-        schema = fields.pop("schema")
+        schema, size = fields.pop("schema"), fields.pop("download_bytes", None)
         target = Target(**fields)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise InventoryError(f"{place}: the lock's own description is broken: {e}", hint=_REMAKE) from e
     if schema != SCHEMA or not all(isinstance(v, str) and v for v in vars(target).values()):
         raise InventoryError(f"{place}: this eyas reads lock schema {SCHEMA}, found {schema}", hint=_REMAKE)
-    return target
+    return target, size if isinstance(size, int) and size > 0 else None
 
 
 def _pin(line: str, place: str) -> tuple[str, str, tuple[str, ...]]:

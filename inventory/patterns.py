@@ -106,7 +106,8 @@ def _some(
     part: str, names: list[str], why: str, hosts: Sequence[str], groups: Mapping[str, Sequence[str]]
 ) -> list[str]:
     if not names:
-        hint = did_you_mean(part, [*groups, *hosts]) or "see: invoke hosts"
+        known = [n for n in (*groups, *hosts) if n != part and groups.get(n, (n,))]
+        hint = did_you_mean(part, known) or "see: invoke hosts"
         raise UsageError(why.format(part), hint=hint)
     return names
 

@@ -1,12 +1,12 @@
 """The host's own record of what was made the served release: when, by whom. Written before the switch."""
 
-import getpass
 import json
 import socket
 import time
 from typing import Any
 
 from provision import layout
+from provision.journal import operator
 from provision.shell import Shell
 
 __all__ = ["note_switch", "read_audit", "served_for_good"]
@@ -25,7 +25,7 @@ def note_switch(
     Without ``must`` a line that can't be written stops nothing: on the way back to a release that serves.
     ``bench``: served for a while only, so it is never what a host goes back to.
     """
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    who = f"{operator()}@{socket.gethostname()}"
     words = {"event": "bench" if bench else "serve", "deployment": deployment, "release": release}
     line = json.dumps({"time": round(time.time(), 3), "who": who, **words})
     shell.run(("sh", "-c", _APPEND, "sh", layout.AUDIT, line), timeout=30, check=must)

@@ -8,6 +8,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -100,13 +101,15 @@ def provision_host(
             _provision(shell, deployment, options, report, say)
     except EyasError as e:
         report.fail(e)
-        options.journal.write("failed", host=host.name, error=options.sources.secrets.mask(str(e)))
+        with suppress(EyasError):
+            options.journal.write("failed", host=host.name, error=options.sources.secrets.mask(str(e)))
     except Exception as e:  # noqa: BLE001 - a bug met on one host must not hide the others
         report.status, report.exit_code = "crashed", 1
         report.error = f"a bug in eyas: {type(e).__name__}: {e}"
         report.hint = f"please report it with the last entry of {options.journal.path}"
         text = options.sources.secrets.mask(traceback.format_exc())
-        options.journal.write("crashed", host=host.name, traceback=text)
+        with suppress(EyasError):
+            options.journal.write("crashed", host=host.name, traceback=text)
     report.seconds = round(time.monotonic() - start, 1)
     return report
 

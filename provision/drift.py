@@ -150,14 +150,17 @@ def _look(shell: Shell, d: Deployment | None, options: Options, deep: bool) -> _
     served = served_now(shell, deep=deep)
     differences, unseen = differences_of(served)
     pending: list[str] = []
+    moved: list[str] = []
     if d:
         want = want_for(shell.host, d, facts, options.sources, lambda _: None)
         pending = [c.title for c in plan_changes(want, facts, options, lambda _: None)]
+        moved = list(want.moved)
     told = {
         "traits": traits(facts, served),
         "differences": differences,
         "unseen": unseen,
         "pending": pending,
+        "moved": moved,
         "compared_with_deployment": d is not None,
     }
     return _Seen(facts, served, told)
@@ -195,6 +198,8 @@ def _show(
             out.print(f"{name}: {mask(text)}")
         for text in a["pending"]:
             out.print(f"{name}: pending: {mask(text)}")
+        for text in a["moved"]:
+            out.print(f"{name}: {mask(text)}")
         for text in a["unseen"]:
             out.print(f"{name}: not looked: {mask(text)}")
     for text in odd.values():

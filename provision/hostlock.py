@@ -6,7 +6,6 @@ operator left running on the host is ended by whoever takes the lock next, befor
 """
 
 import contextlib
-import getpass
 import json
 import socket
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 
 from inventory.errors import HostUnreachable, LockHeld
 from provision import layout
+from provision.journal import operator
 from provision.programs import program
 from provision.shell import Session, Shell
 
@@ -32,7 +32,7 @@ def host_lock(shell: Shell, what: str, *, run: str = "") -> Iterator[Session]:
     of which only one process can be alive: a session that it left behind gives the lock up at once.
     """
     who = {
-        "who": f"{getpass.getuser()}@{socket.gethostname()}",
+        "who": f"{operator()}@{socket.gethostname()}",
         "since": time.time(),
         "what": what,
         "run": run,

@@ -86,8 +86,8 @@ def show_audit(hosts: Sequence[Host], flags: Flags, *, last: int) -> int:
     answers = gather(hosts, read_audit, flags)
     lost, code = tell_lost(answers)
     events = [{"host": h.name, **e} for h, a in answers if not isinstance(a, EyasError) for e in a]
-    events = sorted(events, key=lambda e: e["time"])[-last:]
-    runs = [_run(Record(p)) for p in records()[-last:]]
+    events = sorted(events, key=lambda e: e["time"])[-last:] if last else []
+    runs = [_run(Record(p)) for p in records()[-last:] if last]
     if flags.as_json:
         print(json.dumps({"schema": 1, "events": events, "rollouts": runs, "unreachable": lost}))
         return code

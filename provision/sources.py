@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from provision.revisions import Branches
 from provision.secrets import Secrets
 
 __all__ = ["Sources"]
@@ -16,3 +17,6 @@ class Sources:
     secrets: Secrets = field(default_factory=Secrets)
     endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
     wheelhouse: Path | None = None
+    #: Hosts copy wheels from each other, so each has a whole wheelhouse for a while (a rollout).
+    shared: bool = False
+    branches: Branches = field(default_factory=Branches)

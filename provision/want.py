@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,15 @@ from inventory.ray import ray_argv, ray_environment
 from inventory.resolve import resolve_version
 from inventory.roles import Node, distribution
 from provision import layout
+from provision.beside import lacking, own_places
 from provision.environment import EnvWant
 from provision.release import ReleaseWant, Served, make_release, secret_digest
 from provision.sources import Sources
 from provision.weights import Manifest, manifest_of
 from provision.wheelhouse import wheelhouse_of
+from provision.wheelroom import wheel_room
 
-__all__ = ["Sources", "Want", "lacking", "want_for"]
-
-#: An installed wheel set is about this many times its downloads: measured 2,123 MiB from 602 MiB.
-INSTALLED_PER_WHEEL_BYTE = 3.6
-#: Typical wheel sets in bytes where the real size is not known before they are downloaded.
-WHEELS_BYTES = {"cuda": 9_000_000_000, "cpu": 650_000_000}
-
+__all__ = ["Sources", "Want", "want_for"]
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -52,6 +49,8 @@ class Want:
     api_key: str | None
     hub_token: str | None
     notes: tuple[str, ...]
+    #: Of ``notes``: branches of the deployment's file that have left what is served.
+    moved: tuple[str, ...] = ()
     #: Of several hosts: this rank's place and its peers, as release.json tells it.
     group: Mapping[str, Any] = field(default_factory=dict)
 
@@ -94,10 +93,12 @@ def want_for(
     lock = lock or _lock_for(d, resolution.version, python)
     token, key = sources.secrets.read(d.hub_token), sources.secrets.read(d.api_key)
     refs = {"target": d.target} | ({"draft": d.draft.model} if d.draft.model else {})
-    manifests = {}
+    ask = partial(manifest_of, endpoint=sources.endpoint, token=token)
+    found = {}
     for role, ref in refs.items():
         say(f"reading what {ref.label} is made of")
-        manifests[role] = manifest_of(ref, endpoint=sources.endpoint, token=token)
+        found[role] = sources.branches.find(role, ref, d, facts, ask)
+    manifests = {role: f.manifest for role, f in found.items()}
     env = layout.env_dir(lock.id)
     through_ray = d.nodes > 1 and distribution(d, engine) == "ray"
     if through_ray and "ray" not in lock.packages:
@@ -128,6 +129,9 @@ def want_for(
             hint="keep host: 127.0.0.1 and put a router with the key in front",
         )
     environment = _env_want(host, d, engine, lock, facts, sources)
+    house = environment.wheelhouse or wheelhouse_of(lock, sources.wheelhouse)
+    stored = sources.shared or d.wheels_from == "push"
+    room = wheel_room(lock, house, d.device, stored=stored)
     return Want(
         deployment=d,
         engine=engine,
@@ -135,22 +139,16 @@ def want_for(
         environment=environment,
         manifests=manifests,
         release=make_release(d, served),
-        host=_host_want(d, engine, manifests, environment, facts),
+        host=_host_want(d, engine, manifests, environment, facts, room),
         api_key=key,
         hub_token=token,
-        notes=resolution.reasons + ((engine.note,) if engine.note else ()) + lacking(d, engine, lock),
+        notes=(
+            *resolution.reasons,
+            *filter(None, (engine.note, *(f.note(d) for f in found.values()))),
+            *lacking(d, engine, lock),
+        ),
+        moved=tuple(f.note(d) for f in found.values() if f.moved),
         group=served.group or {},
-    )
-
-
-def lacking(d: Deployment, engine: EngineRelease, lock: WheelLock) -> tuple[str, ...]:
-    """What the engine would use and the lock does not bring, as notes: nothing is added to a locked set."""
-    return tuple(
-        f"the lock has no {p.wheel}: {p.why}; where your index has it: invoke lock --requirement FILE"
-        for p in engine.pieces
-        if p.device in {None, d.device}
-        and p.method in {None, d.draft.method}
-        and p.wheel not in lock.packages
     )
 
 
@@ -202,9 +200,6 @@ def _environment(
     *,
     through_ray: bool = False,
 ) -> dict[str, str]:
-    """Every cache below the unit's own folders: a service user has no home that can be written."""
-    unit = layout.unit_name(d.name)
-    cache, state = f"/var/cache/{unit}", f"/var/lib/{unit}"
     cuda = facts.value("cuda.home", str) if d.device == "cuda" else None
     path = [
         f"{env}/bin",
@@ -214,16 +209,7 @@ def _environment(
     return {
         "PATH": ":".join(path),
         **({"CUDA_HOME": cuda} if cuda else {}),
-        "HOME": state,
-        "XDG_CACHE_HOME": cache,
-        "XDG_CONFIG_HOME": f"{state}/config",
-        "VLLM_CACHE_ROOT": f"{cache}/vllm",
-        "HF_HOME": f"{cache}/hf",
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "TRITON_CACHE_DIR": f"{cache}/triton",
-        "NUMBA_CACHE_DIR": f"{cache}/numba",
-        "OUTLINES_CACHE_DIR": f"{cache}/outlines",
-        "FLASHINFER_WORKSPACE_BASE": cache,
+        **own_places(d.name),
         "PYTHONUNBUFFERED": "1",
         **(ray_environment(d, node) if through_ray and node else {}),
         **render_env(d, engine, node=node),
@@ -270,11 +256,16 @@ def complete_weights(facts: HostFacts, manifests: Iterable[Manifest]) -> set[str
 
 
 def _host_want(
-    d: Deployment, engine: EngineRelease, manifests: dict[str, Manifest], env: EnvWant, facts: HostFacts
+    d: Deployment,
+    engine: EngineRelease,
+    manifests: dict[str, Manifest],
+    env: EnvWant,
+    facts: HostFacts,
+    room: dict[str, int],
 ) -> HostWant:
     have = complete_weights(facts, manifests.values())
     weights = {m.ref.label: m.total_bytes for m in manifests.values() if m.folder not in have}
-    wheels = 0 if env.lock_id[:16] in complete_envs(facts) else _wheel_bytes(d, env)
+    wheels = {} if env.lock_id[:16] in complete_envs(facts) else room
     floors = floors_of(engine, d.device)
     return HostWant(
         device=d.device,
@@ -286,16 +277,10 @@ def _host_want(
         address=d.host,
         port=d.port,
         unit=f"{layout.unit_name(d.name)}.service",
-        disk={layout.ROOT: {"wheels": wheels} if wheels else {}, layout.STATE: weights},
+        disk={layout.ROOT: wheels, layout.STATE: weights},
         weights_bytes=sum(m.total_bytes for m in manifests.values()),
         tools=("rsync",) if d.wheels_from == "push" or d.weights_from == "push" else (),
     )
-
-
-def _wheel_bytes(d: Deployment, env: EnvWant) -> int:
-    if env.wheelhouse and (size := env.wheelhouse.size()) is not None:
-        return int(size * (1 + INSTALLED_PER_WHEEL_BYTE))
-    return WHEELS_BYTES[d.device] * 2
 
 
 def _default_utilization(engine: EngineRelease) -> float:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,15 @@ class Wheelhouse:
             return None
         return sum(p.stat().st_size for p in self.folder.glob("*.whl"))
 
+    def unpacked(self) -> int | None:
+        """Bytes that its archives hold; None: not downloaded yet, or one of them can't be read."""
+        if not self.folder.is_dir():
+            return None
+        try:
+            return sum(_held(p) for p in self.folder.glob("*.whl"))
+        except (OSError, zipfile.BadZipFile):
+            return None
+
     def fetched(self, say: Callable[[str], None]) -> Path:
         """The folder, whole; downloaded now if it must be. Raises CheckRefused with pip's own last lines."""
         if self.own and not self.own.is_dir():
@@ -72,6 +82,11 @@ class Wheelhouse:
                 ) from e
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def _held(wheel: Path) -> int:
+    with zipfile.ZipFile(wheel) as archive:
+        return sum(i.file_size for i in archive.infolist())
 
 
 def wheelhouse_of(lock: WheelLock, own: Path | None = None) -> Wheelhouse:

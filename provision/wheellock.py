@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,11 +91,12 @@ def compile_lock(
     """
     _check(requirements, python, find_links)
     started = time.monotonic()
-    pins = _resolve(requirements, python, platform, find_links, overrides, no_index=no_index)
+    ask = Resolver(python, platform, find_links, no_index)
+    pins = ask.pins(requirements, overrides)
     packages = _packages(pins)
     target = _target(requirements, packages, python, platform)
     path = output / f"{target.name}.txt" if output.is_dir() else output
-    lock = parse_lock(_header(target, made_by) + pins, path)
+    lock = parse_lock(_header(target, made_by, ask.download_bytes(pins)) + pins, path)
     changed = write_lock(lock, path)
     return LockInfo(lock, path, changed, time.monotonic() - started)
 
@@ -122,30 +124,46 @@ def _requirement(line: str) -> Requirement:
     return wanted
 
 
-def _resolve(
-    requirements: Sequence[str],
-    python: str,
-    platform: str,
-    find_links: Path | None,
-    overrides: Sequence[str],
-    *,
-    no_index: bool,
-) -> str:
-    """What uv answers: sorted ``name==version`` lines with hashes."""
-    with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
-        folder = Path(temp)
-        (folder / "lock.in").write_text("\n".join(requirements) + "\n")
-        (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
-        argv = [
-            _uv(), "pip", "compile", "lock.in", "--override", "overrides.txt", "--output-file", "lock.txt",
-            "--python", sys.executable, "--python-version", python, "--python-platform", platform,
-            "--generate-hashes", "--only-binary", ":all:", "--no-header", "--no-annotate",
-            "--no-emit-index-url", "--no-emit-find-links", "--quiet", "--color", "never",
-            *(["--no-index"] if no_index else []),
-            *(["--find-links", str(find_links.resolve())] if find_links else []),
-        ]  # fmt: skip
-        _run(argv, folder, no_index=no_index)
-        return (folder / "lock.txt").read_text()
+@dataclass(frozen=True)
+class Resolver:
+    """uv's resolver, for one Python and platform; ``find_links``: a folder to look in as well, or alone."""
+
+    python: str
+    platform: str
+    find_links: Path | None
+    no_index: bool
+
+    def pins(self, requirements: Sequence[str], overrides: Sequence[str]) -> str:
+        """What uv answers: sorted ``name==version`` lines with hashes."""
+        plain = ("--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url")
+        return self._ask(requirements, overrides, "lock.txt", (*plain, "--no-emit-find-links"))
+
+    def download_bytes(self, pins: str) -> int | None:
+        """Of these pins' wheels, the largest where several fit. None: the index does not tell sizes."""
+        bare = [f"{name}=={version}" for name, version in _packages(pins).items()]
+        try:
+            told = self._ask(bare, (), "pylock.toml", ("--no-deps", "--format", "pylock.toml"))
+            sizes = [max(int(w["size"]) for w in p["wheels"]) for p in tomllib.loads(told)["packages"]]
+        except (EyasError, KeyError, TypeError, ValueError):
+            return None
+        return sum(sizes)
+
+    def _ask(
+        self, requirements: Sequence[str], overrides: Sequence[str], output: str, options: Sequence[str]
+    ) -> str:
+        with tempfile.TemporaryDirectory(prefix="eyas-lock-") as temp:
+            folder = Path(temp)
+            (folder / "lock.in").write_text("\n".join(requirements) + "\n")
+            (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
+            argv = [
+                _uv(), "pip", "compile", "lock.in", "--override", "overrides.txt", "--output-file", output,
+                "--python", sys.executable, "--python-version", self.python,
+                "--python-platform", self.platform, "--only-binary", ":all:", *options,
+                "--quiet", "--color", "never", *(["--no-index"] if self.no_index else []),
+                *(["--find-links", str(self.find_links.resolve())] if self.find_links else []),
+            ]  # fmt: skip
+            _run(argv, folder, no_index=self.no_index)
+            return (folder / output).read_text()
 
 
 def _uv() -> str:
@@ -193,21 +211,23 @@ def _target(requirements: Sequence[str], packages: Mapping[str, str], python: st
     return Target(engine, version, accelerator(packages), python, platform)
 
 
-def _header(target: Target, made_by: str) -> str:
+def _header(target: Target, made_by: str, size: int | None) -> str:
     glibc = f", glibc {target.glibc} or newer" if target.glibc else ""
+    told = {"download_bytes": size} if size else {}
     today = dt.datetime.now(dt.UTC).date().isoformat()
     return (
         f"# Wheels of {target.engine} {target.engine_version} ({target.accelerator}) "
         f"for Python {target.python} on {target.machine}{glibc}.\n"
         f"# Made {today}{f' by: {made_by}' if made_by else ''}\n"
-        f"{MARKER}{json.dumps({'schema': SCHEMA, **asdict(target)})}\n"
+        f"{MARKER}{json.dumps({'schema': SCHEMA, **asdict(target), **told})}\n"
     )
 
 
 def write_lock(lock: WheelLock, path: Path) -> bool:
-    """False when the file already pins the same; it then keeps its date."""
+    """False when the file already pins the same, and tells its size if that is known; it keeps its date."""
     try:
-        if path.exists() and parse_lock(path.read_text(encoding="utf-8"), path).id == lock.id:
+        old = parse_lock(path.read_text(encoding="utf-8"), path) if path.exists() else None
+        if old and old.id == lock.id and (old.download_bytes or not lock.download_bytes):
             return False
     except (EyasError, UnicodeDecodeError):
         pass  # a broken lock is replaced

@@ -7,6 +7,7 @@ exit 1, ``--help`` after a positional argument would be its value, ``| head`` wo
 import errno
 import functools
 import json
+import math
 import os
 import re
 import sys
@@ -195,6 +196,9 @@ def _strict_parsing() -> None:
             set_value(arg, value, cast)
         except ValueError as e:
             raise ParseError(f"--{arg.name} is {value!r}, not a number") from e
+        number = arg.value if cast and arg.kind in {int, float} else 0
+        if not (isinstance(number, int | float) and 0 <= number < math.inf):  # also nan
+            raise ParseError(f"--{arg.name} is {value!r}: from 0 on, and finite")
 
     changed: Any = Argument
     changed.set_value = set_checked

@@ -2,16 +2,13 @@
 
 from invoke import Context
 
-from inventory.defaults import FORKS
-from surface.commandline import command
-from surface.options import LIMIT, fleet_of, front_of, select
+from surface.options import Fleet, fleet_command, fleet_of, front_of
 
 ROUTER = "Host of `invoke router` that drains and restores them. Default: eyas_router; none: without."
 
 
-@command(
+@fleet_command(
     help={
-        **LIMIT,
         "deployment": "Name or file of the deployment. Default: each host's eyas_deployment variable.",
         "canary": "So many hosts (or percent) are switched first; 0: none.",
         "serial": "Size of the batches after it: 2, 25%, or a growing list 1,10%,50%.",
@@ -35,9 +32,8 @@ ROUTER = "Host of `invoke router` that drains and restores them. Default: eyas_r
 )
 def rollout(
     c: Context,
-    limit: str | None = None,
+    fleet: Fleet,
     deployment: str | None = None,
-    inventory: str | None = None,
     canary: str = "1",
     serial: str = "25%",
     max_fail: int = 1,
@@ -56,40 +52,26 @@ def rollout(
     yes: bool = False,
     resume: bool = False,
     rollout_id: str = "",
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
 ) -> int:
     """Many hosts to a deployment: prepare all, switch a canary, then batches, each behind a measured gate.
 
     A red gate puts that host's former release back, stops the run and exits 6; other hosts stay untouched.
     """
-    from provision.rollout import command as fleet
+    from provision.rollout import command as made
     from provision.rollout.plan import Options
-    from provision.run import Flags
 
-    hosts = [] if resume or rollout_id else select(limit, inventory, "--limit")
+    hosts = [] if resume or rollout_id else fleet.hosts()
     options = Options(
-        canary, serial, max_fail, pause, forks, ttft_tolerance, speed_tolerance, acceptance_tolerance,
-        drain, restore, drain_timeout, back_timeout, router=front_of(router, hosts, inventory),
+        canary, serial, max_fail, pause, fleet.forks, ttft_tolerance, speed_tolerance, acceptance_tolerance,
+        drain, restore, drain_timeout, back_timeout, router=front_of(router, hosts, fleet.inventory),
     )  # fmt: skip
-    flags = Flags(
-        check=check,
-        detailed_exitcode=detailed_exitcode,
-        preflight=preflight,
-        accept_new_host_keys=accept_new_host_keys,
-        forks=forks,
-        as_json=json,
-    )
-    ask = fleet.Ask(fleet_of(inventory), flags, options, yes)
-    if resume or rollout_id:
-        return fleet.resume(ask, rollout_id)
-    return fleet.rollout(hosts, deployment, ask)
+    flags = fleet.flags(check=check, detailed_exitcode=detailed_exitcode, preflight=preflight)
+    ask = made.Ask(fleet_of(fleet.inventory), flags, options, yes)
+    return made.resume(ask, rollout_id) if resume or rollout_id else made.rollout(hosts, deployment, ask)
 
 
-@command(
+@fleet_command(
     help={
-        **LIMIT,
         "deployment": "Name of the deployment. Default: eyas_deployment, or the only one served.",
         "to": "Release to go back to. Default: the one that served before.",
         "serial": "How many hosts (or percent) at once.",
@@ -100,126 +82,62 @@ def rollout(
 )
 def rollback(
     c: Context,
-    limit: str | None = None,
+    fleet: Fleet,
     deployment: str | None = None,
     to: str | None = None,
-    inventory: str | None = None,
     serial: str = "100%",
     router: str = "",
     check: bool = False,
     yes: bool = False,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
 ) -> int:
     """Back to a release that is still on the hosts, proven by the same gate as a rollout."""
-    from provision.rollout import command as fleet
+    from provision.rollout import command as made
     from provision.rollout.plan import Options
-    from provision.run import Flags
 
-    flags = Flags(check=check, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    hosts = select(limit, inventory, "--limit")
-    options = Options(canary="0", serial=serial, forks=forks, router=front_of(router, hosts, inventory))
-    ask = fleet.Ask(fleet_of(inventory), flags, options, yes)
-    return fleet.rollback(hosts, deployment, to, ask)
+    hosts = fleet.hosts()
+    front = front_of(router, hosts, fleet.inventory)
+    options = Options(canary="0", serial=serial, forks=fleet.forks, router=front)
+    ask = made.Ask(fleet_of(fleet.inventory), fleet.flags(check=check), options, yes)
+    return made.rollback(hosts, deployment, to, ask)
 
 
-@command(
-    help={
-        **LIMIT,
-    }
-)
-def releases(
-    c: Context,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
-) -> int:
+@fleet_command()
+def releases(c: Context, fleet: Fleet) -> int:
     """The releases on the hosts: current, previous, proven, when each was last served."""
-    from provision import releases as found
-    from provision import run
+    from provision.releases import show_releases
 
-    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return found.show_releases(select(limit, inventory, "--limit"), flags)
+    return show_releases(fleet.hosts(), fleet.flags())
 
 
-@command(
-    help={
-        **LIMIT,
-        "last": "So many entries.",
-    }
-)
-def audit(
-    c: Context,
-    last: int = 50,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
-) -> int:
+@fleet_command(help={"last": "So many entries."})
+def audit(c: Context, fleet: Fleet, last: int = 50) -> int:
     """Who made which release the served one, when: from the hosts own records; and past rollouts."""
-    from provision import releases as found
-    from provision import run
+    from provision.releases import show_audit
 
-    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return found.show_audit(select(limit, inventory, "--limit"), flags, last=last)
+    return show_audit(fleet.hosts(), fleet.flags(), last=last)
 
 
-@command(
-    help={
-        **LIMIT,
-        "watch": "Look again every five seconds until Ctrl-C.",
-    }
-)
-def status(
-    c: Context,
-    watch: bool = False,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
-) -> int:
+@fleet_command(help={"watch": "Look again every five seconds until Ctrl-C."})
+def status(c: Context, fleet: Fleet, watch: bool = False) -> int:
     """The fleet at a glance: release, state, GPU and KV use, requests, acceptance, drift.
 
     Exit 4 when a host does not serve what it should, 3 when one gave no answer.
     """
-    from provision import run
-    from provision import status as fleet
+    from provision.status import status as show
 
-    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return fleet.status(select(limit, inventory, "--limit"), flags, watch=watch)
+    return show(fleet.hosts(), fleet.flags(), watch=watch)
 
 
-@command(
-    help={
-        **LIMIT,
-        "check": "Say what would be removed; remove nothing.",
-    }
-)
-def prune(
-    c: Context,
-    check: bool = False,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
-) -> int:
+@fleet_command(help={"check": "Say what would be removed; remove nothing."})
+def prune(c: Context, fleet: Fleet, check: bool = False) -> int:
     """Remove releases, environments and weights that nobody serves; current and previous ones stay."""
-    from provision import prune as unused
-    from provision import run
+    from provision.prune import prune as remove
 
-    flags = run.Flags(check=check, accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return unused.prune(select(limit, inventory, "--limit"), flags)
+    return remove(fleet.hosts(), fleet.flags(check=check))
 
 
-@command(
+@fleet_command(
     help={
-        **LIMIT,
         "deployment": "Compare with this one. Default: eyas_deployment, else its release only.",
         "deep": "Hash every weight file instead of comparing sizes.",
         "detailed-exitcode": "Exit 8 when anything differs.",
@@ -227,51 +145,23 @@ def prune(
 )
 def drift(
     c: Context,
+    fleet: Fleet,
     deployment: str | None = None,
     deep: bool = False,
     detailed_exitcode: bool = False,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
 ) -> int:
     """How hosts differ from what they were given and from each other: driver, packages, argv, limits."""
-    from provision import drift as differences
-    from provision import run
+    from provision.drift import drift as compare
 
-    flags = run.Flags(
-        detailed_exitcode=detailed_exitcode,
-        accept_new_host_keys=accept_new_host_keys,
-        forks=forks,
-        as_json=json,
-    )
-    return differences.drift(select(limit, inventory, "--limit"), deployment, flags, deep=deep)
+    return compare(fleet.hosts(), deployment, fleet.flags(detailed_exitcode=detailed_exitcode), deep=deep)
 
 
-@command(
-    name="fleet-lock",
-    positional=["action"],
-    help={
-        **LIMIT,
-        "action": "status (default) | release",
-    },
-)
-def fleet_lock(
-    c: Context,
-    action: str | None = None,
-    limit: str | None = None,
-    inventory: str | None = None,
-    accept_new_host_keys: bool = False,
-    forks: int = FORKS,
-    json: bool = False,
-) -> int:
+@fleet_command(name="fleet-lock", positional=["action"], help={"action": "status (default) | release"})
+def fleet_lock(c: Context, fleet: Fleet, action: str | None = None) -> int:
     """Who works on these hosts now. Locks end with their run; `release` ends one that cannot be asked.
 
     (`invoke lock` makes wheel locks.)
     """
-    from provision import run
     from provision.rollout.locks import fleet_locks
 
-    flags = run.Flags(accept_new_host_keys=accept_new_host_keys, forks=forks, as_json=json)
-    return fleet_locks(action or "status", select(limit, inventory, "--limit"), fleet_of(inventory), flags)
+    return fleet_locks(action or "status", fleet.hosts(), fleet_of(fleet.inventory), fleet.flags())

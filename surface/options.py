@@ -1,16 +1,24 @@
 """The options that many tasks share, and what they select."""
 
-from typing import TYPE_CHECKING
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from invoke import Context
+
+from inventory.defaults import FORKS
 from inventory.errors import UsageError
+from surface.commandline import command
 
 if TYPE_CHECKING:  # a task loads what it uses
     from collections.abc import Sequence
-    from typing import Any
 
     from inventory.model import Host
+    from provision.run import Flags
 
-__all__ = ["LIMIT", "SELECT", "fleet_of", "front_of", "one_host", "select"]
+__all__ = ["LIMIT", "SELECT", "Fleet", "fleet_command", "fleet_of", "front_of", "one_host", "select"]
 
 SELECT = {
     "host": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, commas. Required.",
@@ -23,6 +31,46 @@ LIMIT = {
     "limit": "Ansible pattern: names, groups, gpu[01:08], globs, !excluded, commas. Required.",
     **{k: v for k, v in SELECT.items() if k != "host"},
 }
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The options of every task over a fleet, as typed."""
+
+    limit: str | None = None
+    inventory: str | None = None
+    accept_new_host_keys: bool = False
+    forks: int = FORKS
+    json: bool = False
+
+    def hosts(self) -> "list[Host]":
+        return select(self.limit, self.inventory, "--limit")
+
+    def flags(self, **more: Any) -> "Flags":
+        """``more``: what this task has besides: check, detailed_exitcode and so on."""
+        from provision.run import Flags
+
+        keys = self.accept_new_host_keys
+        return Flags(accept_new_host_keys=keys, forks=self.forks, as_json=self.json, **more)
+
+
+def fleet_command(*, help: dict[str, str] | None = None, **options: Any) -> Callable[..., Any]:
+    """`command` for a task over a fleet: its body takes a Fleet, its command line the options of one."""
+    shared = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(Fleet).parameters.values()]
+
+    def wrap(body: Callable[..., int | None]) -> Any:
+        context, _, *own = inspect.signature(body).parameters.values()
+
+        @functools.wraps(body)
+        def run(c: Context, **given: Any) -> int | None:
+            fleet = Fleet(**{p.name: given.pop(p.name) for p in shared})
+            return body(c, fleet, **given)
+
+        whole: Any = run  # invoke reads the signature that it is told
+        whole.__signature__ = inspect.Signature([context, *own, *shared])
+        return command(help={**LIMIT, **(help or {})}, **options)(whole)
+
+    return wrap
 
 
 def select(host: str | None, inventory: str | None, option: str = "--host") -> "list[Host]":

@@ -53,7 +53,7 @@ def docs(c: Context) -> None:
     checkout=True,
     help={
         "quick": "Unit tests only.",
-        "long": "Also what takes many minutes: the real engine over two hosts, its bench, a Ray cluster.",
+        "long": "Also what takes long: the real engine on two hosts, its bench, Ray, sglang-router.",
         "again": "Run lab files in which a test failed once more: tells an unsteady test from a broken one.",
         "yes": "Install missing system packages without asking.",
     },

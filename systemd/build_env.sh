@@ -8,10 +8,12 @@ new=$(dirname -- "$env")/.$(basename -- "$env").new
 rm -rf -- "$new"
 mkdir -p -- "$(dirname -- "$env")"
 echo 'eyas: making the environment'
-"$uv" venv --quiet --no-config --python "$python" --no-project --relocatable "$new" </dev/null
+"$uv" venv --quiet --no-config --no-cache --python "$python" --no-project --relocatable "$new" </dev/null
 echo 'eyas: installing wheels'
-"$uv" pip install --no-config --python "$new/bin/python" --require-hashes --no-deps --no-cache \
-    --link-mode copy -r "$lock" "$@" </dev/null
+# Unpacked here and linked into place: elsewhere (in /tmp) all of it would lie on a disk for a second time.
+"$uv" pip install --no-config --python "$new/bin/python" --require-hashes --no-deps \
+    --cache-dir "$new/.unpacked" --link-mode hardlink -r "$lock" "$@" </dev/null
+rm -rf -- "$new/.unpacked"
 # The service user cannot write __pycache__: without this each start compiles everything again.
 echo 'eyas: compiling bytecode'
 "$new/bin/python" -m compileall -q -j 0 -s "$new" -p "$env" "$new/lib" >/dev/null 2>&1 </dev/null || true

@@ -201,9 +201,21 @@ class Sglang:
         except (ValueError, KeyError, TypeError) as e:
             raise Silent("%s: %s" % (self.url, e)) from e
 
+    def answered(self):
+        """Requests by worker since the router started, by its own counters; empty when it tells nothing."""
+        try:
+            page = http("http://127.0.0.1:%d/metrics" % self.told["metrics_port"], self.key)
+        except Silent:
+            return {}
+        found = {}
+        line = re.compile(r'^smg_worker_cb_outcomes_total\{[^}]*worker="([^"]+)"[^}]*\} (\S+)$', re.MULTILINE)
+        for url, number in line.findall(page):
+            found[url] = found.get(url, 0) + int(float(number))
+        return found
+
     def rows(self):
         """A worker that never answered is not listed until it does: that is down, not drained."""
-        known, found = self.workers(), {}
+        known, answered, found = self.workers(), self.answered(), {}
         for b in self.told["backends"]:
             w = known.get("http://" + b["endpoint"])
             up = bool(w and w.get("is_healthy"))
@@ -212,7 +224,7 @@ class Sglang:
                 "up": up,
                 "drained": drained,
                 "in_flight": w.get("load") if w else running(self.told, b),
-                "requests": None,
+                "requests": answered.get("http://" + b["endpoint"], 0) if answered else None,
                 "why": "" if up or drained else "its health check fails" if w else "it has not answered yet",
             }
         return found

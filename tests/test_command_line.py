@@ -112,6 +112,22 @@ def test_a_word_where_a_number_belongs(run: Run, name: str, option: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("audit", "--last=-1"),
+        ("rollout", "--pause=-5"),
+        ("rollout", "--ttft-tolerance=nan"),
+        ("router", "--timeout=inf"),
+    ],
+)
+def test_a_number_that_means_nothing(run: Run, name: str, option: str) -> None:
+    """With nan for a tolerance no comparison would ever be red."""
+    code, _, err = run(name, option)
+    assert code == 2
+    assert "from 0 on, and finite" in err
+
+
+@pytest.mark.parametrize(
     "argv",
     [
         ("translate", "--command", "vllm serve a/b", "--write", ""),

@@ -250,6 +250,14 @@ def test_a_near_miss_is_named(fleet: Inventory) -> None:
     assert caught.value.hint == "did you mean hopper?"
 
 
+def test_an_empty_inventory_is_not_answered_with_the_same_word(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all: {children: {gpu: {}}}")
+    for pattern in ("all", "gpu"):
+        with pytest.raises(UsageError, match="has no hosts") as e:
+            load_inventory(tmp_path / "hosts.yml").select(pattern)
+        assert e.value.hint == "see: invoke hosts"
+
+
 def test_ssh_user_in_a_plain_name() -> None:
     (host,) = Inventory().select("ops@box")
     assert (host.name, host.address, host.user) == ("box", "box", "ops")

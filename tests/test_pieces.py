@@ -1,11 +1,13 @@
 """What an engine uses beside its wheel: named where the lock does not bring it."""
 
+from pathlib import Path
+
 import pytest
 
 from inventory.catalogue import load_catalogue
 from inventory.locks import find_lock
 from inventory.model import Deployment
-from provision.want import lacking
+from provision.beside import lacking
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,17 @@ def test_what_the_lock_lacks_is_said(version: str, lock: str, method: str, names
     )
     said = lacking(d, load_catalogue().release("vllm", version), find_lock(lock))
     assert [line.split(":")[0] for line in said] == [f"the lock has no {name}" for name in names]
+
+
+def test_an_engines_own_command_writes_where_the_service_looks() -> None:
+    d = Deployment.model_validate({"name": "x", "engine": "vllm", "target": {"repo": "a/b"}})
+    lock = find_lock("vllm-0.33.0-cu130-cp312")
+    [note] = lacking(d, load_catalogue().release("vllm", "0.33.0"), lock)
+    assert "sudo -u eyas env HOME=/var/lib/eyas-x XDG_CACHE_HOME=/var/cache/eyas-x " in note
+    assert f"/opt/eyas/envs/{lock.id[:16]}/bin/vllm download-kernels" in note
+    page = Path(__file__).parent.parent / "docs" / "beside-the-wheels.md"
+    assert f"docs/{page.name}" in note
+    assert all(p.wheel in page.read_text() for p in load_catalogue().engines["vllm"].piece)
 
 
 def test_every_piece_names_the_wheel_that_its_command_installs() -> None:

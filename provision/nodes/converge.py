@@ -7,6 +7,7 @@ changes are made on all hosts first; then every rank must reach every other; the
 import contextlib
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from checks.nodes.alike import compare
@@ -41,7 +42,8 @@ def provision_group(
             _provision(group, ranks, options)
     except GroupStopped:
         for r in reports.values():
-            options.journal.write("failed", host=r.host, error=options.sources.secrets.mask(r.error))
+            with suppress(EyasError):
+                options.journal.write("failed", host=r.host, error=options.sources.secrets.mask(r.error))
     except EyasError as e:
         for r in reports.values():
             r.fail(e)
@@ -50,7 +52,8 @@ def provision_group(
             r.status, r.exit_code = "crashed", 1
             r.error = f"a bug in eyas: {type(e).__name__}: {e}"
         text = options.sources.secrets.mask(traceback.format_exc())
-        options.journal.write("crashed", host=group.hosts[0].name, traceback=text)
+        with suppress(EyasError):
+            options.journal.write("crashed", host=group.hosts[0].name, traceback=text)
     return list(reports.values())
 
 

@@ -28,10 +28,11 @@ from provision.rollout.hooks import check_hook
 from provision.rollout.loop import Rollout
 from provision.rollout.plan import Member, Options, Plan, host_words
 from provision.rollout.record import Record, newest_unfinished
-from provision.rollout.resolve import failed_member, resolve_member
+from provision.rollout.resolve import failed_member, one_commit, resolve_member
 from provision.rollout.tables import show_plan, show_recap
 from provision.run import Flags, connector
 from provision.shell import Shell
+from provision.want import Sources
 
 __all__ = ["Ask", "resume", "rollback", "rollout"]
 
@@ -102,11 +103,15 @@ class _Run:
     def __init__(self, ask: Ask, resolve: Callable[[Shell, Member, converge.Options, Say], Member]) -> None:
         self.ask, self.resolve = ask, resolve
         self.converge = converge.Options(
-            preflight=preflight if ask.flags.preflight else None, explain=explain
+            sources=Sources(shared=True),
+            preflight=preflight if ask.flags.preflight else None,
+            explain=explain,
         )
         self.mask = self.converge.sources.secrets.mask
         self.progress = Progress(self.mask)
         check_sizes(ask.options.canary, ask.options.serial)
+        if ask.options.max_fail < 1:
+            raise UsageError("--max-fail 0 would stop before the first host", hint="--max-fail 1")
         check_hook(ask.options.drain, "--drain")
         check_hook(ask.options.restore, "--restore")
 
@@ -131,6 +136,8 @@ class _Run:
             if crew.router:
                 crew.router.look()
             members = self._members(crew, blanks)
+            if kind == "rollout":
+                one_commit(members)
             plan = Plan(plan_id, kind, self.ask.fleet, tuple(members), self.ask.options)
             if self.ask.flags.check:
                 return self._checked(plan)

@@ -6,7 +6,6 @@ Both end with the process that holds them, so nothing is left to clean up after 
 
 import contextlib
 import fcntl
-import getpass
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from inventory.errors import LockHeld
+from provision.journal import operator
 from provision.rollout.record import rollouts_dir
 
 __all__ = ["fleet_lock", "local_holder"]
@@ -38,9 +38,7 @@ def fleet_lock(fleet: str, what: str) -> Iterator[None]:
                 f"another run works on this fleet: {_told(path)}", hint="invoke fleet-lock status"
             ) from e
         f.truncate(0)
-        f.write(
-            json.dumps({"pid": os.getpid(), "who": getpass.getuser(), "since": time.time(), "what": what})
-        )
+        f.write(json.dumps({"pid": os.getpid(), "who": operator(), "since": time.time(), "what": what}))
         f.flush()
         yield
         f.truncate(0)

@@ -70,7 +70,7 @@ class Record:
         """The plan as it was agreed to, with the members that were resolved later laid over it."""
         plans = [e["plan"] for e in self.events if e["event"] == "plan"]
         if not plans:
-            raise UsageError(f"{self.path} holds no plan", hint="start the rollout anew")
+            raise UsageError(f"{self.path} holds no plan", hint=_aside(self.path))
         plan = Plan.from_json(plans[0], source=str(self.path))
         later = {e["host"]: e["member"] for e in self.events if e["event"] == "resolved"}
         if not later:
@@ -114,7 +114,12 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
             event = json.loads(line)
             yield event if "event" in event else {**event, "event": "?"}
         except (ValueError, TypeError) as e:
-            raise UsageError(f"{path}, line {number} is damaged: {e}", hint="start the rollout anew") from e
+            raise UsageError(f"{path}, line {number} is damaged: {e}", hint=_aside(path)) from e
+
+
+def _aside(path: Path) -> str:
+    """It may have been the record of a host that is between two releases: nobody goes on before a look."""
+    return f"see what the hosts serve (invoke status), then: mv {path} {path}.damaged"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -141,6 +146,8 @@ def newest_unfinished(fleet: str, folder: Path | None = None, *, rollout: str = 
         return Record(path)
     for path in reversed(records(folder)):
         record = Record(path)
+        if not record.events:
+            continue  # cut off before its plan was on disk: nothing had begun
         if record.plan.fleet == fleet:
             return None if record.finished else record
     return None

@@ -1,5 +1,6 @@
 """One host's part of the plan, from facts and wish: which release, what must come, what is served now."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from checks.outcome import Severity
 from checks.preconditions import run_preconditions, verdict
 from inventory.errors import CheckRefused, EyasError, HostUnreachable
 from inventory.model import Deployment, Host
+from provision import layout
 from provision.converge import Options, Say, look, plan_changes
 from provision.localfile import replace_text
 from provision.proof import baseline_key
@@ -16,7 +18,7 @@ from provision.rollout.record import rollouts_dir
 from provision.shell import Shell
 from provision.want import Want, want_for
 
-__all__ = ["check_member", "failed_member", "member_of", "resolve_member"]
+__all__ = ["check_member", "failed_member", "member_of", "one_commit", "resolve_member"]
 
 
 def resolve_member(shell: Shell, d: Deployment, options: Options, say: Say) -> Member:
@@ -47,8 +49,8 @@ def member_of(host: Host, d: Deployment, facts: HostFacts, want: Want, options: 
         timeout_start_s=want.release.timeout_start_s,
         baseline_key=baseline_key(want),
         changes=tuple(c.title for c in changes),
-        weight_bytes=sum(n for what in disk.values() for name, n in what.items() if name != "wheels"),
-        wheel_bytes=sum(n for what in disk.values() for name, n in what.items() if name == "wheels"),
+        weight_bytes=sum(disk[layout.STATE].values()),
+        wheel_bytes=disk[layout.ROOT].get("wheels", 0),
         model_bytes=want.host.weights_bytes,
         notes=want.notes,
     )
@@ -63,6 +65,24 @@ def _pinned(d: Deployment, want: Want) -> dict[str, Any]:
     if d.draft.model and d.draft.model.repo:
         words["draft"]["model"]["revision"] = want.manifests["draft"].commit
     return words
+
+
+def one_commit(members: Iterable[Member]) -> None:
+    """Raise CheckRefused when a branch has moved since some of the hosts took it: they would differ."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for m in members:
+        if m.want:
+            name, words = str(m.deployment.get("name")), m.deployment
+            for ref in (words.get("target"), (words.get("draft") or {}).get("model")):
+                if ref and ref.get("repo"):
+                    found.setdefault((name, ref["repo"]), {}).setdefault(ref["revision"], []).append(m.name)
+    for (name, repo), commits in found.items():
+        if len(commits) > 1:
+            told = "; ".join(f"{', '.join(hosts)}: {commit[:12]}" for commit, hosts in commits.items())
+            raise CheckRefused(
+                f"the hosts would serve different commits of {repo}, whose branch has moved: {told}",
+                hint=f"invoke pin --deployment {name}   then the same command takes all to that commit",
+            )
 
 
 def _kept_lock(want: Want) -> Path:

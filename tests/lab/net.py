@@ -82,6 +82,7 @@ class Network:
         if self.netns in netns_names() and self.wire in self._links():
             return
         self.down()
+        self._drop_wire()
         _ip("netns", "add", self.netns)
         _batch(
             [
@@ -128,10 +129,17 @@ class Network:
             _ip("netns", "del", self.host_netns(host))
 
     def down(self) -> None:
-        """Every namespace of the lab and its wire, also those of hosts nobody remembers."""
-        for name in sorted(netns_names()):
-            if name == self.netns or name.startswith(f"{self.netns}."):
-                _ip("netns", "del", name)
+        """Every namespace of the lab and its wire, also those of hosts nobody remembers.
+
+        A lab that is gone has no wire: one of that name is another's, which got the number after it.
+        """
+        mine = [n for n in netns_names() if n == self.netns or n.startswith(f"{self.netns}.")]
+        for name in sorted(mine):
+            _ip("netns", "del", name)
+        if self.netns in mine:
+            self._drop_wire()
+
+    def _drop_wire(self) -> None:
         if self.wire in self._links():
             _ip("link", "del", self.wire, check=False)  # it may have gone with its other end meanwhile
 

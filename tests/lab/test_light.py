@@ -24,6 +24,7 @@ from provision.rollout.record import Record
 from provision.ssh import SshOptions, connect
 from tests.lab.conftest import MakeLab
 from tests.lab.hosts import SUDO_PASSWORD, Lab
+from tests.lab.net import Network
 
 pytestmark = pytest.mark.lab
 NAMES = [f"gpu{n}" for n in range(1, 7)]
@@ -52,6 +53,16 @@ def test_each_is_a_host_of_its_own(light: Lab) -> None:
     assert not Path("/marker").exists()
     with pytest.raises(UsageError):
         light.host(NAMES[0]).reboot()
+
+
+def test_a_lab_removed_again_leaves_alone_who_has_its_number_now(make_lab: MakeLab) -> None:
+    gone = make_lab(["gpu1"], light=True)
+    gone.down()
+    after = make_lab(["gpu1"], light=True)
+    gone.network = Network(gone.name, after.index)  # the same number, also where others took one between
+    gone.down()
+    assert after.host("gpu1").greets()
+    after.down()
 
 
 def test_a_hanging_host_costs_its_own_time_out_only(light: Lab) -> None:

@@ -235,7 +235,7 @@ def test_a_host_that_is_not_behind_the_router_is_switched_all_the_same() -> None
 def sglang(tmp_path: Path) -> Any:
     """The other router, as a dictionary of workers behind its HTTP API."""
     made = control(tmp_path)
-    words = made.read() | {"kind": "sglang-router", "listen_url": "0.0.0.0"}
+    words = made.read() | {"kind": "sglang-router", "listen_url": "0.0.0.0", "metrics_port": 8081}
     (tmp_path / "router.json").write_text(json.dumps(words))
     made.api_key = lambda _: "k"
     made.workers = {"http://10.0.0.1:8000": {"id": "1", "load": 3, "is_healthy": True}}
@@ -243,6 +243,9 @@ def sglang(tmp_path: Path) -> Any:
 
     def http(url: str, key: str, method: str = "GET", body: Any = None, timeout: float = 5.0) -> str:
         made.asked.append((method, url))
+        if url == "http://127.0.0.1:8081/metrics":
+            line = 'smg_worker_cb_outcomes_total{worker="http://10.0.0.1:8000",outcome="%s"} %d\n'
+            return line % ("success", 6) + line % ("failure", 1)
         assert url.startswith("http://127.0.0.1:8080/workers") or "/metrics" in url
         if method == "DELETE":
             made.workers = {u: w for u, w in made.workers.items() if w["id"] != url.rsplit("/", 1)[1]}
@@ -257,6 +260,7 @@ def sglang(tmp_path: Path) -> Any:
 def test_a_worker_that_never_answered_is_down_and_not_drained(sglang: Any) -> None:
     told = sglang.main("status")
     assert [(b["state"], b["in_flight"]) for b in told["backends"]] == [("up", 3), ("down", None)]
+    assert [b["requests"] for b in told["backends"]] == [7, 0]
     assert sglang.as_wanted()
 
 

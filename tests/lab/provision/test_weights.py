@@ -1,8 +1,10 @@
 """Each way in which weights do not come, its own next step, and the run after it that finishes."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from inventory.model import ModelRef
 from provision import converge, layout
 from provision.change import Change
 from provision.converge import plan_changes
+from provision.drift import drift
+from provision.run import Flags
 from provision.weights import NEXT_STEP
 from tests.lab.conftest import MakeLab
 from tests.lab.provision.stage import Caller, Stage, eventually, write_model
@@ -94,6 +98,36 @@ def test_a_hub_that_is_not_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(stage.hub, "url", "http://127.0.0.1:9")
     report = stage.run(stage.deployment())
     assert (report.exit_code, report.hint) == (4, NEXT_STEP["network"]), report.error
+
+
+@pytest.fixture
+def moved(stage: Stage) -> Iterator[None]:
+    """The target's main has another commit than is served; the served one is still there, as history is."""
+    main = stage.hub.repos.root / "eyas-lab" / "target"
+    before = Path(shutil.copytree(main, main.with_name("target@before")))
+    write_model(main, size=3 << 20, fill=b"new")
+    yield
+    shutil.rmtree(main)
+    before.rename(main)
+
+
+@pytest.mark.usefixtures("moved")
+def test_a_branch_that_moved_changes_nothing_until_it_is_pinned(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    d = stage.deployment(None)
+    report = stage.run(d)
+    assert (report.status, report.changes) == ("ok", []), report.error
+    [note] = [n for n in report.notes if "has moved to" in n]
+    assert "invoke pin --deployment chat" in note
+    monkeypatch.setenv("HF_ENDPOINT", stage.hub.url)
+    drift([stage.host()], str(stage.write(d)), Flags(as_json=True))
+    [host] = json.loads(capsys.readouterr().out)["hosts"]
+    assert (host["moved"], host["pending"], host["differences"]) == ([note], [], [])
+    snapshot = stage.hub.repos.snapshot("eyas-lab/target", "main")
+    assert snapshot
+    report = stage.run(stage.deployment(None, target=stage.model("target", snapshot.commit)), check=True)
+    assert report.changes[0]["title"].startswith(f"download eyas-lab/target@{snapshot.commit[:12]}")
 
 
 LFS = "GET /lfs/.*head"
