@@ -73,6 +73,8 @@ class Server:
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await self._stream(reader, writer)
         writer.close()
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await writer.wait_closed()  # or the loop ends first, and its socket stays open
 
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         length = 0
