@@ -14,7 +14,7 @@ UNIT = "not lab and not engine and not process and not browser"
 UNIT_TESTS = ["pytest", "-q", "-n", "auto", "-m", UNIT]
 #: A lab host mostly waits: two files run side by side, each with labs of its own. The engine wants all cores.
 LAB_TESTS = [
-    ["pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine and not long"],
+    ["pytest", "-q", "-n", "3", "--dist", "loadfile", "-m", f"not ({UNIT}) and not engine and not long"],
     ["pytest", "-q", "-m", "engine and not long"],
 ]
 LONG_TESTS = [["pytest", "-q", "-m", "long"]]
