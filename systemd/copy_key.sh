@@ -1,5 +1,6 @@
 # The key of copies from host to host, on a source: one line of the login user's authorized_keys.
-#   sweep [NAME]                 take away lines that have expired, the line of key NAME, and keys that targets kept
+#   sweep [NAME]                 take away lines that have expired, the line of key NAME (every: of any key), and
+#                                keys that targets kept
 #   allow SECONDS FOLDER PUBLIC  let PUBLIC (it ends with its name) read FOLDER, for logins in the next SECONDS;
 #                                prints the user to log in as
 # A line says itself until when it holds, by this host's clock, and a timer of this host takes it away soon after:
@@ -14,7 +15,7 @@ now=$(env -u TZ date +%Y%m%d%H%M%S)
 rest() {
     awk -v now="$now" -v name="$1" '
         / copy-[0-9a-f]+$/ && match($0, /expiry-time="[0-9]+"/) {
-            if ($NF == name || substr($0, RSTART + 13, RLENGTH - 14) + 0 < now + 0) next
+            if (name == "every" || $NF == name || substr($0, RSTART + 13, RLENGTH - 14) + 0 < now + 0) next
         }
         { print }' "$keys"
 }

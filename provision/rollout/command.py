@@ -19,6 +19,7 @@ from provision.nodes.roster import Group, groups_of
 from provision.preflight import preflight
 from provision.report import Progress
 from provision.rollout.batches import check_sizes
+from provision.rollout.copykey import EVERY, sweep
 from provision.rollout.crew import HostCrew
 from provision.rollout.ends import Ending
 from provision.rollout.fleetlock import fleet_lock
@@ -155,6 +156,7 @@ class _Run:
         room_for(len(plan.members))
         with fleet_lock(plan.fleet, f"{plan.kind} {plan.id}"), self._crew(f"{plan.kind} {plan.id}") as crew:
             self._take(crew, plan)
+            self._sweep(crew, plan)
             return self._loop(record, crew)
 
     def _loop(self, record: Record, crew: HostCrew) -> int:
@@ -207,6 +209,16 @@ class _Run:
         first = next((e for e in held if e), None)
         if first:
             raise first
+
+    def _sweep(self, crew: HostCrew, plan: Plan) -> None:
+        """Keys that a killed run left would hold for minutes yet: nobody else's can be there."""
+
+        def one(host: Host) -> None:
+            with contextlib.suppress(EyasError):  # the host takes them away itself
+                sweep(crew.shell(host), EVERY)
+
+        parts = [p for m in plan.members if m.state != "unreachable" for p in m.parts()]
+        each_host([p.as_host() for p in parts], one, forks=self.ask.options.forks)
 
     def _checked(self, plan: Plan) -> int:
         if self.ask.flags.as_json:

@@ -18,7 +18,10 @@ from provision import layout
 from provision.programs import program
 from provision.shell import Shell
 
-__all__ = ["CopyKey", "allow", "copy_key", "sweep"]
+__all__ = ["EVERY", "CopyKey", "allow", "copy_key", "sweep"]
+
+#: In place of a key's name: all of them, on a host whose lock is ours.
+EVERY = "every"
 
 _PROGRAM = f"{layout.ROOT}/lib/copy_key.sh"
 #: From letting the key in to its login; a copy that has begun goes on for as long as it takes.

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.lab
 SEED = 20261201
 POINTS = range(int(os.environ.get("EYAS_KILLS", "3")))
 TWO = "gpu01,gpu02"
+#: As a run that is killed while it copies leaves it on a source.
+LEFT = 'restrict,expiry-time="20991231000000",command="rrsync -ro /x" ssh-ed25519 AAAA copy-0123456789ab'
 
 
 def point_of(run: Run, random: Random) -> tuple[str, Callable[[], bool]]:
@@ -46,6 +48,8 @@ def test_operator_killed_then_resumed(fleet: Fleet, number: int) -> None:
     events = [e["event"] for e in run.journal()]
     print(f"{number}: {where}: {'killed' if killed else 'had ended'} after {events[-1:]}")
     fleet.settles({new, *old.values()}, "gpu01", "gpu02")
+    if "plan" in events and "end" not in events:
+        fleet.lab.host("gpu01").run(["sh", "-c", 'echo "$1" >>/home/op/.ssh/authorized_keys', "sh", LEFT])
     code, document, log = fleet.resume()
     if "plan" not in events or "end" in events:
         assert code == 2, log
