@@ -1,6 +1,7 @@
 """Fixtures: `lab` (two hosts, shared by the session), `healed`, `make_lab` (a lab of one's own)."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,10 @@ import pytest
 
 from tests.lab.hosts import Lab, lab_names
 from tests.lab.needs import why_no_lab
+
+# Started in the background of a shell, everything ignores Ctrl-C, and so would what the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MINE = f"pytest-{os.getpid()}"
 MakeLab = Callable[..., Lab]
@@ -22,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def make_lab() -> Iterator[MakeLab]:
-    """``make_lab(["gpu01"], profile="h200x2") -> Lab`` under a name of this run; gone with the session."""
+def keep_lab() -> Iterator[MakeLab]:
+    """Like make_lab, for labs that several modules share: gone with the session."""
     _sweep()
     made: list[Lab] = []
 
@@ -39,10 +44,24 @@ def make_lab() -> Iterator[MakeLab]:
             lab.down()
 
 
+@pytest.fixture(scope="module")
+def make_lab(keep_lab: MakeLab) -> Iterator[MakeLab]:
+    """``make_lab(["gpu01"], profile="h200x2") -> Lab`` under a name of this run; gone with the module."""
+    made: list[Lab] = []
+
+    def make(names: list[str], **spec: object) -> Lab:
+        made.append(keep_lab(names, **spec))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.down()
+
+
 @pytest.fixture(scope="session")
-def lab(make_lab: MakeLab) -> Lab:
+def lab(keep_lab: MakeLab) -> Lab:
     """gpu01 and gpu02 with two RTX 4090 each. Heal what you break: others use it after you."""
-    return make_lab(["gpu01", "gpu02"], profile="rtx4090x2")
+    return keep_lab(["gpu01", "gpu02"], profile="rtx4090x2")
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def _no_table(name: str) -> Act:
 
 def _take_port(host: "LabHost", value: str) -> None:
     unit = f"--unit=eyas-lab-port-{_port(value)}"
-    program = f"import socket as s; x = s.create_server(('', {_port(value)})); print(x); x.accept()"
+    program = f"import socket as s; x = s.create_server(('', {_port(value)}))\nwhile 1: x.accept()[0].close()"
     host.run(["systemd-run", "--quiet", unit, "/usr/bin/python3", "-c", program])
     look = f"ss -Hltn 'sport = :{_port(value)}' | grep -q . && exit; sleep 0.1"
     host.run(["sh", "-c", f"for _ in $(seq 100); do {look}; done; exit 1"])

@@ -70,7 +70,7 @@ class Lab:
         require_lab()
         ensure_packages(NEEDED, yes)
         _check_names([name, *(names := list(names))])
-        _check_inotify(0 if spec.get("light") else len(names), say)
+        _check_inotify(0 if spec.get("light") else len(names), say, yes=yes)
         HostSpec("checked", 0, **spec)
         with locked(labs_dir() / f"{name}.lock"):
             if name in lab_names():
@@ -210,11 +210,21 @@ def _check_names(names: Iterable[str]) -> None:
             raise UsageError(f"bad name {name!r}", hint="lower-case letters, digits and '-', 1 to 31 of them")
 
 
-def _check_inotify(hosts: int, say: Callable[[str], None]) -> None:
-    """A systemd host holds about six inotify instances of root's; 20 hosts are known to fit into 128."""
-    limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
-    if hosts * 6.4 > limit:
-        say(
-            f"warning: fs.inotify.max_user_instances is {limit}, enough for about {limit * 10 // 64} hosts;"
-            f" {hosts} need: sysctl fs.inotify.max_user_instances={max(1024, hosts * 10)}"
-        )
+def _check_inotify(hosts: int, say: Callable[[str], None], *, yes: bool) -> None:
+    """A systemd host holds about six inotify instances of root's; 20 hosts are known to fit into 128.
+
+    One too many ends with 255 as it boots, whichever lab it belongs to. ``yes``: raise the limit, until the
+    next boot of this machine.
+    """
+    path = Path("/proc/sys/fs/inotify/max_user_instances")
+    limit, running = int(path.read_text()), sum(len(cgroups.hosts(name)) for name in cgroups.labs())
+    if not hosts or (hosts + running) * 6.4 <= limit:
+        return
+    wanted = max(1024, (hosts + running) * 10)
+    told = f"fs.inotify.max_user_instances is {limit}, enough for about {limit * 10 // 64} hosts"
+    with suppress(OSError):
+        if yes:
+            path.write_text(str(wanted))
+            say(f"{told}: it is {wanted} now, until the next boot")
+            return
+    say(f"warning: {told}; {hosts + running} need: sysctl fs.inotify.max_user_instances={wanted}")

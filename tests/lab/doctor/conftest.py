@@ -13,6 +13,7 @@ from inventory.model import Deployment
 from provision import converge
 from provision.diagnosis import Diagnosed, diagnose_host
 from provision.explain import explain
+from provision.revisions import Branches
 from provision.sources import Sources
 from provision.ssh import SshOptions, connect
 from tests.lab import demo
@@ -39,10 +40,15 @@ class Ward:
 
     lab: Lab
     hub: Hub
-    sources: Sources
+    given: Sources
     deployment: Deployment
     served: Box
     fresh: Box
+
+    @property
+    def sources(self) -> Sources:
+        """As a new command line has them: it asks the hub anew."""
+        return replace(self.given, branches=Branches())
 
     def provision(self, box: Box, **changes: Any) -> converge.HostReport:
         """As an operator would who skips the questions that are asked beforehand."""
@@ -56,13 +62,13 @@ class Ward:
         return diagnose_host(host, deployment, lambda h: connect(h, SshOptions()), self.sources)
 
 
-@pytest.fixture(scope="session")
-def ward(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
+@pytest.fixture(scope="package")
+def ward(keep_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
     models = tmp_path_factory.mktemp("models")
     stage = replace(demo._standin(quiet), models=models)
     for name in ("target", "head"):
         small_model(models / "eyas-lab" / name)
-    lab = make_lab(["gpu01", "gpu02"], profile="rtx4090x4", size=1200 << 20)
+    lab = keep_lab(["gpu01", "gpu02"], profile="rtx4090x4", size=1200 << 20)
     with Hub(stage.models, bind=lab.network.gateway, cdn=lab.network.alias) as hub:
         sources = Sources(endpoint=hub.url, wheelhouse=stage.wheelhouse)
         served, fresh = (Box(lab.host(name)) for name in ("gpu01", "gpu02"))
@@ -72,3 +78,4 @@ def ward(make_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory)
         report = one.provision(served)
         assert report.status == "changed", report.error
         yield one
+    lab.down()

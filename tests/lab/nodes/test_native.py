@@ -73,7 +73,9 @@ def test_without_rank_0_the_others_wait_and_say_for_whom(pair: Pair) -> None:
 
 
 def test_pipeline_parallel_says_the_same(pair: Pair) -> None:
-    d = pair.deployment(None, pipeline_parallel=2, nodes=2)
+    # With enforce_eager the CPU build never makes the buffers that a stage receives into (AssertionError on
+    # the first request: `self.intermediate_tensors is not None`).
+    d = pair.deployment(None, pipeline_parallel=2, nodes=2, enforce_eager=False)
     reports = pair.together(d)
     assert [(r.status, r.error) for r in reports] == [("changed", "")] * 2
     assert pair.proof()["outputs"] == pair.alone_said

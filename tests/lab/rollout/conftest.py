@@ -8,9 +8,9 @@ from tests.lab.conftest import MakeLab
 from tests.lab.rollout.hubfleet import Fleet
 
 
-@pytest.fixture(scope="session")
-def fleet(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    lab = make_lab([f"gpu{n:02}" for n in range(1, 5)], profile="rtx4090x1")
+@pytest.fixture(scope="package")
+def fleet(keep_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    lab = keep_lab([f"gpu{n:02}" for n in range(1, 5)], profile="rtx4090x1")
     try:
         with Fleet.open(lab, tmp_path_factory.mktemp("fleet")) as opened:
             yield opened
