@@ -1,8 +1,9 @@
 # Make one release the served one: release folder, current link, unit name, former release folder (or "").
 # Returns when it has answered a completion, or fails as soon as the engine is dead. Each step may be repeated.
 # With a former release, this very script puts it back when the new one fails (exit 76: it serves again, 77: it
-# does not, 79: it is back in place and waits for the other hosts of its group), so that an operator or a network that is gone meanwhile changes nothing. A switch that a reboot
-# cut off leaves its former release noted; the next switch knows it from there.
+# does not, 79: it is back in place and waits for the other hosts of its group), so that an operator or a network
+# that is gone meanwhile changes nothing. A switch that a reboot cut off leaves its former release noted; the next
+# switch knows it from there.
 # A switch that is no part of a bench ("bench" as the last word) leaves no way back to what was before one.
 # Both ways are written out before the first step (exit 78: they can't be, nothing was touched): a disk that
 # fills up meanwhile can't keep the former release from coming back.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from checks.doctor.merge import with_host_rules
 from checks.doctor.model import Inputs, Report
 from checks.outcome import Evidence, Finding, Fix, Outcome, Severity, Status
 
-__all__ = ["group_report", "merge_journals", "stopped"]
+__all__ = ["Stopped", "group_report", "merge_journals", "stopped"]
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) ")
 #: Lines that begin a start. Only rank 0's count, or each rank's would end the one before.
@@ -22,6 +22,14 @@ _SECOND_HAND = {"rank-died", "rank-silent", "rank-absent"}
 _STOPPED = "service-not-running"
 #: systemd's own lines about a unit that somebody stops.
 _ABOUT = re.compile(r"systemd\[\d+\]: (Starting|Started|Stopping|Stopped) ")
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A rank whose unit does not run. ``by_hand``: somebody stopped it; else it failed by itself."""
+
+    finding: Finding
+    by_hand: bool
 
 
 def merge_journals(journals: Sequence[tuple[str, str]], ahead: Mapping[str, float]) -> str:
@@ -41,7 +49,7 @@ def merge_journals(journals: Sequence[tuple[str, str]], ahead: Mapping[str, floa
     return "".join(f"{line}\n" for *_, line in sorted(lines, key=lambda t: t[:3]))
 
 
-def stopped(host: str, unit: str, state: Mapping[str, Any], journal: str) -> Finding | None:
+def stopped(host: str, unit: str, state: Mapping[str, Any], journal: str) -> Stopped | None:
     """A rank whose unit does not run, by systemd's word (``eyas.units``); None while it runs or tries to."""
     active = state.get("active")
     lines = _ABOUT.findall(journal)
@@ -51,7 +59,7 @@ def stopped(host: str, unit: str, state: Mapping[str, Any], journal: str) -> Fin
         return None
     code = catalogue().by_slug[_STOPPED]
     start = f"systemctl reset-failed {unit}; systemctl start {unit}"
-    return Finding(
+    finding = Finding(
         code=code.code,
         slug=code.slug,
         severity=Severity.ERROR,
@@ -70,6 +78,7 @@ def stopped(host: str, unit: str, state: Mapping[str, Any], journal: str) -> Fin
         ),
         host=host,
     )
+    return Stopped(finding, by_hand=active == "inactive")
 
 
 def group_report(
@@ -78,7 +87,7 @@ def group_report(
     head: Inputs,
     rules: Sequence[Outcome],
     lost: Mapping[str, str],
-    down: Sequence[Finding] = (),
+    down: Sequence[Stopped] = (),
 ) -> Report:
     """Rank 0's inputs with the journals of all; ``lost``: hosts nobody could look at, and why.
 
@@ -93,15 +102,14 @@ def group_report(
     return Report(tuple(findings), outcomes, verdict)
 
 
-def _not_running(findings: list[Finding], down: Sequence[Finding]) -> list[Finding]:
+def _not_running(findings: list[Finding], down: Sequence[Stopped]) -> list[Finding]:
     """What systemd says now comes before what other ranks say of that one; a cause in its own words first."""
     if not down:
         return findings
     others = [f for f in findings if f.slug != _STOPPED]
     named = [f for f in others if f.root and f.severity is Severity.ERROR and f.slug not in _SECOND_HAND]
-    by_hand = [f for f in down if "inactive" in f.evidence[0].text]
-    roots = by_hand if named else list(down)
-    late = [replace(f, root=False) for f in down if f not in roots]
+    roots = [s.finding for s in down if s.by_hand or not named]
+    late = [replace(s.finding, root=False) for s in down if s.finding not in roots]
     symptoms = [replace(f, root=False) if f.slug in _SECOND_HAND else f for f in others]
     every = [*named, *roots, *(f for f in symptoms if f not in named), *late]
     return sorted(every, key=lambda f: not f.root)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from checks.doctor.group import group_report, merge_journals, stopped
+from checks.doctor.group import Stopped, group_report, merge_journals, stopped
 from checks.doctor.journal import latest_starts
 from checks.doctor.model import Inputs, Report
 from checks.facts import HostFacts
 from checks.nodes.alike import compare, members_of
-from checks.outcome import Finding, Outcome, Status
+from checks.outcome import Outcome, Status
 from inventory.errors import EyasError
 from inventory.model import Host
 from provision.looking import Seen, Sight, gather, host_rules
@@ -76,7 +76,7 @@ def _report(name: str, ranks: list[_Rank], lost: Mapping[str, str]) -> Report:
     return group_report(name, merged, _head(ranks[0]), rules, lost, down)
 
 
-def _down(rank: _Rank, host: str, journal: str) -> Finding | None:
+def _down(rank: _Rank, host: str, journal: str) -> Stopped | None:
     units = rank.sight.facts.value("eyas.units", dict) or {}
     return stopped(host, rank.seen.unit, units.get(rank.seen.unit) or {}, journal)
 

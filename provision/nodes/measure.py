@@ -33,20 +33,8 @@ def measure_links(ranks: list[Rank]) -> dict[str, float]:
 
 
 def _one(head: Rank, other: Rank, server: str, own: str, port: int) -> float:
-    serve = (
-        "timeout",
-        "-k",
-        "2",
-        str(SECONDS + 30),
-        "iperf3",
-        "-s",
-        "-1",
-        "-B",
-        server,
-        "-p",
-        str(port),
-        "--forceflush",
-    )
+    once = ("iperf3", "-s", "-1", "-B", server, "-p", str(port), "--forceflush")
+    serve = ("timeout", "-k", "2", str(SECONDS + 30), *once)
     with head.shell.session(serve) as session:
         session.readline(timeout=10)  # a line of its banner: it is about to listen
         argv = ("iperf3", "-c", server, "-B", own, "-p", str(port), "-t", str(SECONDS), "-J")

@@ -142,8 +142,14 @@ class Turn:
 
     def _to_former(self, former: str, why: str) -> None:
         m = self.member
-        self.crew.serve(m, former)
-        verdict = self.crew.gate(m, former, former)
+        try:
+            self.crew.serve(m, former)
+            verdict = self.crew.gate(m, former, former)
+        except LockHeld:
+            raise
+        except ChangeFailed as e:
+            told = f"{why}; release {former} could not be put back: {e.message}"
+            raise ChangeFailed(told, hint=e.hint or "invoke status tells what it serves", host=m.name) from e
         self.crew.restore(m)
         if verdict.green:
             self.book.end(m, "rolled-back", why=why)

@@ -182,11 +182,14 @@ class SshShell:
 
     def answers(self, *, within: float) -> bool:
         """By opening a channel: sshd itself agrees to it, so a busy host does so too."""
+        transport = self._connection.transport
+        if transport is None:
+            return False
         try:
-            self._connection.transport.open_session(timeout=within).close()
+            transport.open_session(timeout=within).close()
         except paramiko.ChannelException:
             return True  # a refusal (MaxSessions) is an answer
-        except (paramiko.SSHException, OSError, EOFError, AttributeError):
+        except (paramiko.SSHException, OSError, EOFError):
             return False
         return True
 

@@ -153,6 +153,15 @@ def test_former_release_that_is_red_too_is_a_failure(tmp_path: Path) -> None:
     assert boxes["gpu01"].link == OLD
 
 
+def test_a_former_release_that_can_not_be_put_back_hides_no_reason(tmp_path: Path) -> None:
+    boxes = {"gpu01": Box(bad={NEW}, dead={OLD})}
+    ending = run(start(tmp_path, [make_member("gpu01")]), FakeCrew(boxes))
+    assert (statuses(ending), ending.exit_code) == ({"gpu01": "failed"}, 5)
+    told = ending.results["gpu01"]
+    assert told.why == f"slow; release {OLD} could not be put back: not ready"
+    assert "invoke status" in told.hint
+
+
 def test_first_release_that_fails_leaves_nothing_served(tmp_path: Path) -> None:
     boxes = {"gpu01": Box(link=None, active=False, dead={NEW})}
     ending = run(start(tmp_path, [make_member("gpu01", former=None)]), FakeCrew(boxes))
